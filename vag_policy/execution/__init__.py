@@ -1,1 +1,1 @@
-
+"""Plans in, safe joint targets out."""

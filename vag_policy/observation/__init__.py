@@ -1,1 +1,1 @@
-
+"""Bytes and stamps in, an Observation out."""
