@@ -1,10 +1,16 @@
 """Build description of the vag_policy ament_python package."""
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 PACKAGE = "vag_policy"
+
+
+def files(pattern):
+    """Paths below the package root that match ``pattern``."""
+    return sorted(str(path) for path in Path().glob(pattern))
+
 
 setup(
     name=PACKAGE,
@@ -13,10 +19,10 @@ setup(
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{PACKAGE}"]),
         (f"share/{PACKAGE}", ["package.xml"]),
-        (f"share/{PACKAGE}/launch", sorted(glob("launch/*.launch.py"))),
-        (f"share/{PACKAGE}/config", sorted(glob("config/*.*"))),
-        (f"share/{PACKAGE}/config/rig", sorted(glob("config/rig/*.yaml"))),
-        (f"share/{PACKAGE}/urdf", sorted(glob("urdf/*.*"))),
+        (f"share/{PACKAGE}/launch", files("launch/*.launch.py")),
+        (f"share/{PACKAGE}/config", files("config/*.*")),
+        (f"share/{PACKAGE}/config/rig", files("config/rig/*.yaml")),
+        (f"share/{PACKAGE}/urdf", files("urdf/*.*")),
     ],
     install_requires=["setuptools"],
     zip_safe=True,
