@@ -1,0 +1,215 @@
+"""Cosmos-Predict2.5's transformer, with an early exit: the library's modules, called block by block.
+
+``CosmosTransformer3DModel.forward`` runs every block and projects the text anew on every call. Here the text is
+projected once an instruction, and ``features`` stops after the block it is asked for. The numbers are those of
+``forward`` (tests compare them exactly).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+from diffusers import CosmosTransformer3DModel
+from torch import Tensor, nn
+
+from vag_policy.video.anchor import ANCHOR_TIMESTEP, frame_timesteps, with_anchor, with_mask_channels
+from vag_policy.video.presets import BackboneConfig
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Video tokens on their way through the blocks, and what every block is given."""
+
+    hidden: Tensor  # (B, T * rows * columns, width)
+    time: Tensor  # embedded timestep, (B, width) or one a token
+    modulation: Tensor  # AdaLN-LoRA part of the timestep, 3 * width
+    rotary: tuple[Tensor, Tensor]
+    grid: tuple[int, int, int]  # (T, rows, columns)
+
+
+class VideoBackbone(nn.Module):
+    """A ``CosmosTransformer3DModel`` that denoises latents with a clean first frame.
+
+    Latents are float32 (B, C, T, h, w), normalised; the module's dtype and device decide how blocks compute.
+    ``h`` and ``w`` need not divide by the patch: padding is added and cropped inside.
+    """
+
+    def __init__(self, config: BackboneConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = CosmosTransformer3DModel(**config.kwargs())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path, config: BackboneConfig, dtype: torch.dtype = torch.float32) -> Self:
+        """Load weights in diffusers layout (``config.json`` and safetensors) from a local folder.
+
+        The published layout counts 17 input channels and adds the padding mask itself; it is the same state dict.
+
+        Raises:
+            ValueError: no such folder, or a model of another size than ``config``.
+        """
+        if not (Path(folder) / "config.json").is_file():
+            raise ValueError(f"no transformer in {folder}: a diffusers folder with config.json is needed")
+        stored = CosmosTransformer3DModel.load_config(folder, local_files_only=True)
+        for name, wanted in config.kwargs().items():
+            found = stored.get(name)
+            found = tuple(found) if isinstance(found, list) else found
+            if name in ("in_channels", "concat_padding_mask"):
+                continue  # compared as their sum, below
+            if found != wanted:
+                raise ValueError(f"the transformer in {folder} has {name}={found}, the preset needs {wanted}")
+        channels = stored["in_channels"] + bool(stored["concat_padding_mask"])
+        if channels != config.in_channels:
+            raise ValueError(
+                f"the transformer in {folder} takes {channels} input channels with masks, "
+                f"the preset needs {config.in_channels}"
+            )
+        backbone = cls.__new__(cls)
+        nn.Module.__init__(backbone)
+        backbone.config = config
+        backbone.transformer = CosmosTransformer3DModel.from_pretrained(
+            folder,
+            in_channels=config.in_channels,
+            concat_padding_mask=False,
+            torch_dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+        )
+        return backbone
+
+    def text(self, embedding: Tensor) -> Tensor:
+        """Project an instruction embedding, once; every other method takes the result.
+
+        Args:
+            embedding: (B, tokens, ``crossattn_proj_in_channels``), any float dtype. Zeros are the null text (their
+                projection is GELU(bias), not zero).
+
+        Returns:
+            (B, tokens, ``text_embed_dim``) in the module's dtype.
+
+        Raises:
+            ValueError: another shape.
+        """
+        width = self.config.crossattn_proj_in_channels
+        if embedding.ndim != 3 or embedding.shape[-1] != width:
+            raise ValueError(f"instruction embedding must be (B, tokens, {width}), got {tuple(embedding.shape)}")
+        weight = self.transformer.crossattn_proj[0].weight
+        return self.transformer.crossattn_proj(embedding.to(weight.device, weight.dtype))
+
+    def velocity(
+        self,
+        latents: Tensor,
+        anchor: Tensor,
+        sigma: float | Tensor,
+        text: Tensor,
+        anchor_timestep: float | None = ANCHOR_TIMESTEP,
+    ) -> Tensor:
+        """Predict the flow ``noise - clean`` of every latent frame: all blocks.
+
+        Frame 0 of the result is the network's own guess; the sampler overwrites it (``with_anchor_velocity``) and a
+        training loss leaves it out.
+
+        Args:
+            latents: (B, C, T, h, w) at noise level ``sigma``; frame 0 is replaced by ``anchor``.
+            anchor: (B, C, 1, h, w), the clean first frame.
+            sigma: noise level in 0..1, one for all or (B,).
+            text: what ``text()`` returned.
+            anchor_timestep: timestep at the clean frame; None gives it the others' (``sigma``).
+
+        Returns:
+            (B, C, T, h, w), dtype of ``latents``.
+
+        Raises:
+            ValueError: shapes that do not belong together.
+        """
+        tokens = self._embed(latents, anchor, sigma, text, anchor_timestep)
+        hidden = self._run_blocks(tokens, text, self.config.num_layers)
+        hidden = self.transformer.norm_out(hidden, tokens.time, tokens.modulation)
+        hidden = self.transformer.proj_out(hidden)
+        height, width = latents.shape[-2:]
+        return self._unpatchify(hidden, tokens.grid)[..., :height, :width].to(latents.dtype)
+
+    def features(
+        self,
+        latents: Tensor,
+        anchor: Tensor,
+        sigma: float | Tensor,
+        text: Tensor,
+        block: int,
+        anchor_timestep: float | None = ANCHOR_TIMESTEP,
+    ) -> Tensor:
+        """Hidden states after ``block`` (1-indexed); later blocks are not run. Arguments as for ``velocity``.
+
+        Returns:
+            (B, T, rows, columns, width) in the module's dtype; rows and columns include patch padding.
+
+        Raises:
+            ValueError: no such block, or shapes that do not belong together.
+        """
+        if not 1 <= block <= self.config.num_layers:
+            raise ValueError(f"block must be 1..{self.config.num_layers}, got {block}")
+        tokens = self._embed(latents, anchor, sigma, text, anchor_timestep)
+        return self._run_blocks(tokens, text, block).unflatten(1, tokens.grid)
+
+    def _embed(
+        self, latents: Tensor, anchor: Tensor, sigma: float | Tensor, text: Tensor, anchor_timestep: float | None
+    ) -> _Tokens:
+        """Masks, padding, patches, rotary table and timestep embeddings, as ``forward`` makes them."""
+        self._check(latents, anchor, text)
+        transformer = self.transformer
+        batch, _, frames, height, width = latents.shape
+        _, patch_h, patch_w = self.config.patch_size
+        # The timestep stays float32 whatever the module's dtype: bfloat16 cannot tell 0.9527 from 0.95.
+        if isinstance(sigma, Tensor):
+            levels = sigma.to(latents.device, torch.float32).expand(batch)
+        else:
+            levels = torch.full((batch,), sigma, dtype=torch.float32, device=latents.device)
+
+        inputs = with_anchor(latents, anchor).to(transformer.patch_embed.proj.weight.dtype)
+        inputs = with_mask_channels(inputs, pad_rows=-height % patch_h, pad_columns=-width % patch_w)
+        patches = transformer.patch_embed(inputs)  # (B, T, rows, columns, width)
+        grid = (patches.shape[1], patches.shape[2], patches.shape[3])
+        hidden = patches.flatten(1, 3)
+        if anchor_timestep is None:
+            modulation, time = transformer.time_embed(hidden, levels)
+        else:
+            per_frame = frame_timesteps(levels, frames, anchor_timestep).flatten()
+            modulation, time = (
+                x.view(batch, frames, 1, -1).expand(-1, -1, grid[1] * grid[2], -1).flatten(1, 2)
+                for x in transformer.time_embed(hidden, per_frame)
+            )
+        return _Tokens(hidden, time, modulation, transformer.rope(inputs), grid)
+
+    def _run_blocks(self, tokens: _Tokens, text: Tensor, count: int) -> Tensor:
+        hidden = tokens.hidden
+        for block in self.transformer.transformer_blocks[:count]:
+            hidden = block(hidden, text, tokens.time, tokens.modulation, tokens.rotary)
+        return hidden
+
+    def _unpatchify(self, hidden: Tensor, grid: tuple[int, int, int]) -> Tensor:
+        """(B, tokens, patch * C) -> (B, C, T, h, w). Within a patch the channels are rows, columns, time, C."""
+        _, patch_h, patch_w = self.config.patch_size
+        patches = hidden.unflatten(2, (patch_h, patch_w, self.config.out_channels)).unflatten(1, grid)
+        batch, (frames, rows, columns) = hidden.shape[0], grid
+        return patches.permute(0, 6, 1, 2, 4, 3, 5).reshape(
+            batch, self.config.out_channels, frames, rows * patch_h, columns * patch_w
+        )
+
+    def _check(self, latents: Tensor, anchor: Tensor, text: Tensor) -> None:
+        channels = self.config.out_channels
+        if latents.ndim != 5 or latents.shape[1] != channels:
+            raise ValueError(f"latents must be (B, {channels}, T, h, w), got {tuple(latents.shape)}")
+        batch, _, _, height, width = latents.shape
+        if anchor.shape != (batch, channels, 1, height, width):
+            raise ValueError(
+                f"anchor must be {(batch, channels, 1, height, width)} for latents {tuple(latents.shape)}, "
+                f"got {tuple(anchor.shape)}"
+            )
+        if text.ndim != 3 or text.shape[0] != batch or text.shape[-1] != self.config.text_embed_dim:
+            raise ValueError(
+                f"text must be ({batch}, tokens, {self.config.text_embed_dim}) as text() returns it, "
+                f"got {tuple(text.shape)}"
+            )
