@@ -1,0 +1,257 @@
+"""The video-action model at its three sizes: configuration only, no weights and no torch.
+
+A ``VamPreset`` is everything a policy is besides its weights and normalisation; a checkpoint stores it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from vag_policy.video.presets import VideoPreset, check_latent_frames, video_preset
+
+PREFIX_MODES = ("per_step", "cached")
+GUIDANCE_MODES = ("none", "flat", "adaptive")
+BASELINES = ("per_step", "mean")
+NULL_BRANCHES = ("features", "rollout")
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"unknown {name} {value!r}; allowed: {', '.join(allowed)}")
+
+
+def _tuples(config: Any, *names: str) -> None:
+    """Turn the lists that JSON brings into tuples."""
+    for name in names:
+        object.__setattr__(config, name, tuple(getattr(config, name)))
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Size of the action head. Defaults: the Gemma expert of the paper (appendix: architecture).
+
+    Attributes:
+        layers, width, heads, head_dim, mlp: the transformer; one key/value head is shared by ``heads`` queries.
+        pad: width that proprioception and actions are zero-padded to.
+        video_width: channels of a video feature.
+        group: side of the square of neighbouring video features that make one token (1: none).
+        frames: latent frames the head sees, the first ones of the rollout.
+        prefix_mode: ``per_step``: the action timestep modulates the video tokens too (the paper's reading), so they
+            are recomputed every Euler step; ``cached``: it does not, and their keys and values are made once a replan.
+    """
+
+    layers: int = 18
+    width: int = 1024
+    heads: int = 8
+    head_dim: int = 256
+    mlp: int = 4096
+    pad: int = 32
+    video_width: int = 2048
+    group: int = 1
+    frames: int = 5
+    prefix_mode: str = "per_step"
+
+    def __post_init__(self) -> None:
+        for config_field in fields(self):
+            value = getattr(self, config_field.name)
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"head {config_field.name} must be positive, got {value}")
+        if self.width % 2 or self.head_dim % 2:
+            raise ValueError(f"head width and head_dim must be even, got {self.width} and {self.head_dim}")
+        _check_choice("prefix_mode", self.prefix_mode, PREFIX_MODES)
+
+
+@dataclass(frozen=True)
+class GuidanceConfig:
+    """Guidance of the action velocity (paper, algorithm 3). Defaults: its canonical values.
+
+    Attributes:
+        mode: ``none``; ``flat``: s_i = 1; ``adaptive``: s_i = clip(TR_i / TR_0 - 1, 0, s_max).
+        w_lang: weight of v_cond - v_null; 0 switches the branch off.
+        w_plan: weight of v_plan - v_cond; 0 switches the branch off.
+        s_max: upper bound of s_i in ``adaptive``.
+        baseline: TR_0 of the episode's first replan, ``per_step``: one for each Euler step; ``mean``: their mean.
+            Either way TR_0 is known only when that replan is done, so the first replan runs with s_i = 0.
+        null_branch: where the zero text enters, ``features``: the feature pass alone, on the conditional rollout's
+            latents (one pass, and the two branches differ in the text only, as in classifier-free guidance);
+            ``rollout``: the whole rollout.
+        plan_frames: latent frames of the plan branch's rollout, T'.
+    """
+
+    mode: str = "none"
+    w_lang: float = 0.1
+    w_plan: float = 0.3
+    s_max: float = 2.0
+    baseline: str = "per_step"
+    null_branch: str = "features"
+    plan_frames: int = 24
+
+    def __post_init__(self) -> None:
+        _check_choice("guidance mode", self.mode, GUIDANCE_MODES)
+        _check_choice("guidance baseline", self.baseline, BASELINES)
+        _check_choice("null_branch", self.null_branch, NULL_BRANCHES)
+        for name in ("w_lang", "w_plan", "s_max"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"guidance {name} must be finite and not negative, got {getattr(self, name)}")
+        check_latent_frames(self.plan_frames)
+
+
+@dataclass(frozen=True)
+class VamPreset:
+    """A whole policy without its weights.
+
+    Attributes:
+        name: key in ``PRESETS``.
+        video, head, guidance: the parts.
+        state_names: proprioception in order.
+        action_names: columns of a chunk.
+        action_horizon: actions in a chunk, A_H.
+        execute: how many of them to execute before the next replan.
+        period_ns: nanoseconds between two actions.
+        tr_layer: head layer TR is read from, 1-indexed (the paper's l* = 15).
+        tr_extra_layers: further head layers to measure, for display; any of 1 .. head.layers.
+        euler_steps: integration steps of the action flow.
+    """
+
+    name: str
+    video: VideoPreset
+    head: HeadConfig
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    action_horizon: int
+    execute: int
+    period_ns: int
+    tr_layer: int
+    tr_extra_layers: tuple[int, ...] = ()
+    euler_steps: int = 10
+    guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
+
+    def __post_init__(self) -> None:
+        _tuples(self, "state_names", "action_names", "tr_extra_layers")
+        head = self.head
+        for name in ("state_names", "action_names"):
+            names = getattr(self, name)
+            if not names or len(set(names)) != len(names) or len(names) > head.pad:
+                raise ValueError(f"{name} must be 1..{head.pad} distinct names, got {names}")
+        if self.action_horizon < 1 or not 1 <= self.execute <= self.action_horizon:
+            raise ValueError(f"execute must be 1..action_horizon, got {self.execute} of {self.action_horizon}")
+        if self.period_ns < 1 or self.euler_steps < 1:
+            raise ValueError(f"period_ns and euler_steps must be positive, got {self.period_ns}, {self.euler_steps}")
+        for layer in (self.tr_layer, *self.tr_extra_layers):
+            if not 1 <= layer <= head.layers:
+                raise ValueError(f"TR layers must be 1..{head.layers}, got {layer}")
+        if head.video_width != self.video.backbone.width:
+            raise ValueError(
+                f"the head takes features {head.video_width} wide, the backbone makes {self.video.backbone.width}"
+            )
+        if any(side % head.group for side in self.video.grid):
+            raise ValueError(f"a grid of {self.video.grid} tokens cannot be grouped by {head.group}x{head.group}")
+        for frames in (self.video.latent_frames, self.guidance.plan_frames):
+            if frames < head.frames:
+                raise ValueError(f"a rollout of {frames} latent frames is shorter than the head's {head.frames}")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Measured head layers, ascending, ``tr_layer`` among them."""
+        return tuple(sorted({self.tr_layer, *self.tr_extra_layers}))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of video tokens of one latent frame, as the head sees them."""
+        rows, columns = self.video.grid
+        return rows // self.head.group, columns // self.head.group
+
+    @property
+    def tokens_per_frame(self) -> int:
+        """Video tokens of one latent frame, as the head sees them."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def video_tokens(self) -> int:
+        """Video tokens of the whole prefix."""
+        return self.head.frames * self.tokens_per_frame
+
+
+YAM_NAMES = tuple(f"{side}_joint{joint}" for side in ("left", "right") for joint in range(1, 8))
+"""Both arms, six joints and the gripper (joint 7) each."""
+
+LIBERO_STATE_NAMES = (
+    *(f"eef_position_{axis}" for axis in "xyz"),
+    *(f"eef_axis_angle_{axis}" for axis in "xyz"),
+    "gripper_finger_1",
+    "gripper_finger_2",
+)
+LIBERO_ACTION_NAMES = (*(f"delta_{axis}" for axis in "xyz"), *(f"delta_rotation_{axis}" for axis in "xyz"), "gripper")
+
+_YAM: dict[str, Any] = {
+    "state_names": YAM_NAMES,
+    "action_names": YAM_NAMES,
+    "action_horizon": 50,
+    "execute": 30,
+    "period_ns": 33_333_333,
+}
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        VamPreset(name="yam", video=video_preset("yam"), head=HeadConfig(), tr_layer=15, **_YAM),
+        VamPreset(
+            name="libero",
+            video=video_preset("libero"),
+            head=HeadConfig(group=2),
+            state_names=LIBERO_STATE_NAMES,
+            action_names=LIBERO_ACTION_NAMES,
+            action_horizon=17,
+            execute=10,
+            period_ns=100_000_000,
+            tr_layer=15,
+        ),
+        VamPreset(
+            name="tiny",
+            video=video_preset("tiny"),
+            head=HeadConfig(layers=4, width=128, head_dim=32, mlp=512, video_width=128, prefix_mode="cached"),
+            tr_layer=3,
+            **_YAM,
+        ),
+    )
+}
+
+
+def preset(name: str) -> VamPreset:
+    """Look up a preset by name.
+
+    Raises:
+        ValueError: no such preset; the message lists the names.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"unknown preset {name!r}; allowed: {', '.join(sorted(PRESETS))}")
+    return PRESETS[name]
+
+
+def _check_type(key: str, value: Any, like: Any) -> None:
+    allowed = {float: (float, int), tuple: (tuple, list)}.get(type(like), (type(like),))
+    if not isinstance(value, allowed) or (isinstance(value, bool) and not isinstance(like, bool)):
+        raise ValueError(f"setting {key!r} must be {type(like).__name__}, got {value!r}")
+
+
+def override(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Change fields of a configuration, nested ones by dotted names (``{"guidance.mode": "flat"}``).
+
+    Raises:
+        ValueError: a name is not a field (the message lists the fields), or a value is not allowed.
+    """
+    nested: dict[str, dict[str, Any]] = {}
+    flat: dict[str, Any] = {}
+    names = [config_field.name for config_field in fields(config)]
+    for key, value in changes.items():
+        name, _, rest = key.partition(".")
+        if name not in names or bool(rest) != is_dataclass(getattr(config, name)):
+            raise ValueError(f"unknown setting {key!r} of {type(config).__name__}; its fields: {', '.join(names)}")
+        if rest:
+            nested.setdefault(name, {})[rest] = value
+        else:
+            _check_type(key, value, getattr(config, name))
+            flat[name] = value
+    return replace(config, **flat, **{name: override(getattr(config, name), inner) for name, inner in nested.items()})
