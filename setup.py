@@ -37,6 +37,7 @@ setup(
             "policy_node = vag_policy.nodes.policy_node:main",
             "tr_monitor_node = vag_policy.nodes.tr_monitor_node:main",
             "joint_command_node = vag_policy.nodes.joint_command_node:main",
+            "recorder_node = vag_policy.nodes.recorder_node:main",
             "yam_sim_node = vag_policy.nodes.yam_sim_node:main",
         ],
     },

@@ -1,0 +1,108 @@
+"""``vag``: the one command-line tool."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from vag_policy.bringup import BringupError, Graph, graph, load_rig
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Run the command line; a known kind of error is one line on stderr and exit code 2."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError) as error:
+        typer.echo(f"vag: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+@app.callback()
+def _root() -> None:
+    """Video-action policies with Temporal-Ratio guidance for bimanual arms."""
+
+
+@app.command()
+def info(
+    preset: Annotated[str, typer.Option(help="yam, libero or tiny")] = "tiny",
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """The numbers of a preset: sizes, token counts, sigma grid."""
+    from vag_policy.vam.model import describe
+
+    numbers = describe(preset)
+    if as_json:
+        typer.echo(json.dumps(numbers))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "value", title=f"preset {preset}")
+    for name, value in numbers.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    Console().print(table)
+
+
+@app.command()
+def up(
+    name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam or yam_sim")],
+    rig: Annotated[str, typer.Option(help="a rig below config/rig/, or the path of a rig file")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NODE.PARAMETER=VALUE", help="may be given several times")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="put the whole graph below this name")] = "",
+    logs: Annotated[Path, typer.Option(help="folder for the nodes' output")] = Path("log/vag_up"),
+) -> None:
+    """Start a node graph without `launch`; Ctrl-C stops it, arms first."""
+    specs = graph(name, load_rig(rig) if rig else None, _parse_settings(settings or []))
+    stopping: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _frame: stopping.append(received))
+    with Graph(specs, logs, namespace) as running:
+        typer.echo(f"started {', '.join(spec.name for spec in specs)}; output in {logs}/")
+        while not stopping:
+            dead = running.dead()
+            if dead:
+                node, code = next(iter(dead.items()))
+                tail = "\n".join(running.log_of(node).splitlines()[-15:])
+                raise BringupError(f"{node} ended with code {code}; the others are stopped. Its last lines:\n{tail}")
+            time.sleep(0.2)
+
+
+def _parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
+    parameters: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        target, equals, text = setting.partition("=")
+        node, dot, parameter = target.partition(".")
+        if not (equals and dot and parameter):
+            raise BringupError(f"--set takes NODE.PARAMETER=VALUE, got '{setting}'")
+        parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
+    return parameters
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("demo_out"),
+    seconds: Annotated[float, typer.Option(min=5.0, help="how long the policy acts")] = 40.0,
+    instruction: Annotated[str, typer.Option(help="the task; empty: the scene's own")] = "",
+    seed: Annotated[int, typer.Option(help="of the scene and the policy's noise")] = 0,
+    guidance: Annotated[str, typer.Option(help="none, flat or adaptive")] = "adaptive",
+    checkpoint: Annotated[str, typer.Option(help="a checkpoint folder; empty: untrained weights")] = "",
+) -> None:
+    """A video-action policy drives a simulated bimanual YAM rig through real ROS 2 processes."""
+    from vag_policy.demo import DemoOptions, run_demo
+
+    options = DemoOptions(out, seconds, instruction, seed, guidance, checkpoint)
+    raise typer.Exit(run_demo(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Bags, datasets and what both need."""
