@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from diffusers import CosmosTransformer3DModel
+from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel
 from torch import Tensor, nn
 
 from vag_policy.video.anchor import ANCHOR_TIMESTEP, frame_timesteps, with_anchor, with_mask_channels
@@ -37,10 +37,10 @@ class VideoBackbone(nn.Module):
     ``h`` and ``w`` need not divide by the patch: padding is added and cropped inside.
     """
 
-    def __init__(self, config: BackboneConfig) -> None:
+    def __init__(self, config: BackboneConfig, transformer: CosmosTransformer3DModel | None = None) -> None:
         super().__init__()
         self.config = config
-        self.transformer = CosmosTransformer3DModel(**config.kwargs())
+        self.transformer = transformer or CosmosTransformer3DModel(**config.kwargs())
 
     @classmethod
     def from_pretrained(cls, folder: Path, config: BackboneConfig, dtype: torch.dtype = torch.float32) -> Self:
@@ -67,10 +67,7 @@ class VideoBackbone(nn.Module):
                 f"the transformer in {folder} takes {channels} input channels with masks, "
                 f"the preset needs {config.in_channels}"
             )
-        backbone = cls.__new__(cls)
-        nn.Module.__init__(backbone)
-        backbone.config = config
-        backbone.transformer = CosmosTransformer3DModel.from_pretrained(
+        transformer = CosmosTransformer3DModel.from_pretrained(
             folder,
             in_channels=config.in_channels,
             concat_padding_mask=False,
@@ -78,7 +75,7 @@ class VideoBackbone(nn.Module):
             local_files_only=True,
             use_safetensors=True,
         )
-        return backbone
+        return cls(config, transformer)
 
     def text(self, embedding: Tensor) -> Tensor:
         """Project an instruction embedding, once; every other method takes the result.
@@ -96,7 +93,7 @@ class VideoBackbone(nn.Module):
         width = self.config.crossattn_proj_in_channels
         if embedding.ndim != 3 or embedding.shape[-1] != width:
             raise ValueError(f"instruction embedding must be (B, tokens, {width}), got {tuple(embedding.shape)}")
-        weight = self.transformer.crossattn_proj[0].weight
+        weight = self.transformer.get_parameter("crossattn_proj.0.weight")
         return self.transformer.crossattn_proj(embedding.to(weight.device, weight.dtype))
 
     def velocity(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from diffusers import UniPCMultistepScheduler
+from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,7 +27,7 @@ def _shifted(time: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
 
 def _times(steps: int, shift: float) -> NDArray[np.float64]:
     """Points whose shifted values are the grid. The far end is itself a shifted value: the shift acts twice."""
-    return np.linspace(1.0, _shifted(np.float64(_LAST_TIME), shift), steps)
+    return np.linspace(1.0, _shifted(np.array(_LAST_TIME), shift), steps)
 
 
 def sigma_grid(steps: int = SIGMA_STEPS, shift: float = SHIFT) -> NDArray[np.float64]:
