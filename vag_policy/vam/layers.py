@@ -135,6 +135,8 @@ class GemmaLayer(nn.Module):
         self.gate = nn.Linear(width, config.mlp, bias=False)
         self.up = nn.Linear(width, config.mlp, bias=False)
         self.down = nn.Linear(config.mlp, width, bias=False)
+        for linear in (self.q, self.k, self.v, self.o, self.gate, self.up, self.down):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)  # unit variance in, unit variance out
 
     def keys_values(self, normed: Tensor, rope: Rope) -> KeysValues:
         """Rotated keys and values, (B, N, head_dim) each, of normalised rows."""

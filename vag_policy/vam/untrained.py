@@ -1,0 +1,106 @@
+"""Policies before training: random weights, scaled so that every input is seen and every output is gentle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vag_policy.vam.model import VamModel
+from vag_policy.vam.normalization import Normalization
+from vag_policy.vam.policy import VamPolicy
+from vag_policy.vam.presets import YAM_NAMES, VamPreset, override, preset
+from vag_policy.video.backbone import VideoBackbone
+from vag_policy.video.instruction import instruction_encoder
+from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8
+
+YAM_HOME = (0.0, 1.047, 1.047, 0.0, 0.0, 0.0, 0.5) * 2
+"""A usual home pose of both arms (rad), grippers half open."""
+
+
+def random_policy(
+    preset_name: str,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    embeddings: Path | str | None = None,
+    video_weights: Path | str | None = None,
+) -> VamPolicy:
+    """An untrained policy, the same for the same arguments.
+
+    Args:
+        preset_name: key in ``PRESETS``.
+        seed: of the weights and of the policy's noise.
+        device: where the networks go.
+        dtype: what they compute in; float32 by default.
+        overrides: settings to change, by dotted name (``{"guidance.mode": "adaptive"}``).
+        embeddings: folder of instruction embeddings, for presets that read them.
+        video_weights: a diffusers folder (``transformer/``, ``vae/``) to take the video model from.
+
+    Raises:
+        ValueError: an unknown preset or setting, or ``video_weights`` of another size.
+    """
+    settings = override(preset(preset_name), overrides or {})
+    encoder = instruction_encoder(settings.video.text, Path(embeddings) if embeddings else None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if video_weights is None:
+            settings, tokenizer = _scaled_tokenizer(settings)
+            model = VamModel(settings, tokenizer)
+        else:
+            folder = Path(video_weights)
+            tokenizer = VideoTokenizer.from_pretrained(folder / "vae", settings.video.tokenizer)
+            backbone = VideoBackbone.from_pretrained(folder / "transformer", settings.video.backbone)
+            model = VamModel(settings, tokenizer, backbone)
+        model.head.draw_modulation()
+    return VamPolicy(model.to(device=device, dtype=dtype), encoder, untrained_normalization(settings), seed)
+
+
+def untrained_normalization(settings: VamPreset) -> Normalization:
+    """A unit normal becomes gentle motion about the home pose (YAM), or about zero."""
+    if settings.action_names == settings.state_names == YAM_NAMES:
+        return Normalization(
+            state_mean=YAM_HOME,
+            state_std=((0.5,) * 6 + (0.3,)) * 2,
+            action_mean=YAM_HOME,
+            action_std=((0.08,) * 6 + (0.1,)) * 2,
+        )
+    states, actions = len(settings.state_names), len(settings.action_names)
+    return Normalization((0.0,) * states, (1.0,) * states, (0.0,) * actions, (0.1,) * actions)
+
+
+def _scaled_tokenizer(settings: VamPreset) -> tuple[VamPreset, VideoTokenizer]:
+    """A random tokenizer and its own latent statistics, measured as those of a trained one are.
+
+    Without them the latents of a random encoder are faint beside unit noise, and the policy would hardly see the image.
+    """
+    tokenizer = VideoTokenizer(settings.video.tokenizer)
+    channels = settings.video.tokenizer.z_dim
+    raw = override(settings.video.tokenizer, {"latents_mean": (0.0,) * channels, "latents_std": (1.0,) * channels})
+    measure = VideoTokenizer(raw, tokenizer.vae)
+    width, height = settings.video.image_size
+    with torch.no_grad():
+        pictures = [measure.encode(frames_from_uint8(_blocks(width, height, index))) for index in range(4)]
+    latents = torch.cat(pictures).transpose(0, 1).flatten(1).double()
+    statistics = {
+        "video.tokenizer.latents_mean": tuple(latents.mean(1).tolist()),
+        "video.tokenizer.latents_std": tuple(latents.std(1).tolist()),
+    }
+    settings = override(settings, statistics)
+    return settings, VideoTokenizer(settings.video.tokenizer, tokenizer.vae)
+
+
+def _blocks(width: int, height: int, seed: int) -> NDArray[np.uint8]:
+    """A picture of coloured rectangles: structure like a scene's, where noise would average out."""
+    rng = np.random.default_rng(seed)
+    picture = np.full((height, width, 3), rng.integers(0, 256, 3), np.uint8)
+    for _ in range(24):
+        x, y = rng.integers(0, width), rng.integers(0, height)
+        w, h = rng.integers(4, width // 4), rng.integers(4, height // 2)
+        picture[y : y + h, x : x + w] = rng.integers(0, 256, 3)
+    return picture
