@@ -54,7 +54,7 @@ def observation_to_msg(observation: Observation, frame_id: str) -> ObservationMs
         image=image_to_msg(observation.image, observation.stamp_ns, frame_id),
         camera_names=list(observation.camera_names),
         state_names=list(observation.state_names),
-        state=array.array("f", observation.state.tobytes()),
+        state=_floats(observation.state),
         source_names=list(observation.source_stamp_ns),
         source_stamps=[stamp_from_ns(ns) for ns in observation.source_stamp_ns.values()],
         source_ages=[duration_from_ns(observation.age_ns[name]) for name in observation.source_stamp_ns],

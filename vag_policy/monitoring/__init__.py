@@ -1,0 +1,1 @@
+"""What a policy's trace says: TR summaries, the phase estimate, the attention heat map. Pure; no torch."""
