@@ -16,6 +16,7 @@ from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3D
 from torch import Tensor, nn
 
 from vag_policy.video.anchor import ANCHOR_TIMESTEP, frame_timesteps, with_anchor, with_mask_channels
+from vag_policy.video.folders import check_config, load_weights, read_config
 from vag_policy.video.presets import BackboneConfig
 
 
@@ -37,10 +38,10 @@ class VideoBackbone(nn.Module):
     ``h`` and ``w`` need not divide by the patch: padding is added and cropped inside.
     """
 
-    def __init__(self, config: BackboneConfig, transformer: CosmosTransformer3DModel | None = None) -> None:
+    def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
         self.config = config
-        self.transformer = transformer or CosmosTransformer3DModel(**config.kwargs())
+        self.transformer = CosmosTransformer3DModel(**config.kwargs())
 
     @classmethod
     def from_pretrained(cls, folder: Path, config: BackboneConfig, dtype: torch.dtype = torch.float32) -> Self:
@@ -49,33 +50,16 @@ class VideoBackbone(nn.Module):
         The published layout counts 17 input channels and adds the padding mask itself; it is the same state dict.
 
         Raises:
-            ValueError: no such folder, or a model of another size than ``config``.
+            ValueError: no model in the folder, or one of another size than ``config``.
         """
-        if not (Path(folder) / "config.json").is_file():
-            raise ValueError(f"no transformer in {folder}: a diffusers folder with config.json is needed")
-        stored = CosmosTransformer3DModel.load_config(folder, local_files_only=True)
-        for name, wanted in config.kwargs().items():
-            found = stored.get(name)
-            found = tuple(found) if isinstance(found, list) else found
-            if name in ("in_channels", "concat_padding_mask"):
-                continue  # compared as their sum, below
-            if found != wanted:
-                raise ValueError(f"the transformer in {folder} has {name}={found}, the preset needs {wanted}")
-        channels = stored["in_channels"] + bool(stored["concat_padding_mask"])
-        if channels != config.in_channels:
-            raise ValueError(
-                f"the transformer in {folder} takes {channels} input channels with masks, "
-                f"the preset needs {config.in_channels}"
-            )
-        transformer = CosmosTransformer3DModel.from_pretrained(
-            folder,
-            in_channels=config.in_channels,
-            concat_padding_mask=False,
-            torch_dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-        )
-        return cls(config, transformer)
+        found = read_config(folder)
+        if found.get("concat_padding_mask", True):
+            found |= {"in_channels": found.get("in_channels", 16) + 1, "concat_padding_mask": False}
+        check_config(folder, CosmosTransformer3DModel, found, config.kwargs())
+        with torch.device("meta"):
+            backbone = cls(config)
+        load_weights(backbone.transformer, folder, dtype)
+        return backbone
 
     def text(self, embedding: Tensor) -> Tensor:
         """Project an instruction embedding, once; every other method takes the result.

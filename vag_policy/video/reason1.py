@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.encoder, dtype=torch.bfloat16, local_files_only=True, use_safetensors=True
     ).to(options.device)
     for text in missing:
-        print(cache.store(text, reason1_embedding(encoder, tokenizer, text).cpu()))
+        print(cache.store(text, reason1_embedding(encoder, tokenizer, text, cache.config.tokens).cpu()))
 
 
 if __name__ == "__main__":

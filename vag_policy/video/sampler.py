@@ -11,7 +11,7 @@ from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepSchedu
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vag_policy.video.anchor import ANCHOR_TIMESTEP, with_anchor, with_anchor_velocity
+from vag_policy.video.anchor import ANCHOR_TIMESTEP, with_anchor_velocity
 from vag_policy.video.backbone import VideoBackbone
 from vag_policy.video.presets import SIGMA_STEPS, check_latent_frames
 
@@ -79,7 +79,8 @@ def rollout(
         anchor_timestep: as for ``VideoBackbone.velocity``.
 
     Returns:
-        (B, C, T, h, w) latents; frame 0 is ``anchor``.
+        (B, C, T, h, w) latents. Frame 0 is at the same noise level as the others (the network never sees it: every
+        call puts ``anchor`` there); at level 0 it is ``anchor`` to rounding.
 
     Raises:
         ValueError: T or ``stop_index`` is not allowed, or shapes do not belong together.
@@ -99,4 +100,4 @@ def rollout(
         velocity = backbone.velocity(latents, anchor, levels[index], text, anchor_timestep)
         velocity = with_anchor_velocity(velocity, noise[:, :, :1], anchor)
         latents = solver.step(velocity, solver.timesteps[index], latents, return_dict=False)[0]
-    return with_anchor(latents, anchor)
+    return latents

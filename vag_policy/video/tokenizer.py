@@ -15,32 +15,30 @@ from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vag_policy.video.folders import check_config, load_weights, read_config
 from vag_policy.video.presets import TokenizerConfig
 
 
 class VideoTokenizer(nn.Module):
     """An ``AutoencoderKLWan`` whose latents have zero mean and unit variance per channel."""
 
-    def __init__(self, config: TokenizerConfig, vae: AutoencoderKLWan | None = None) -> None:
+    def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
         self.config = config
-        self.vae = vae or AutoencoderKLWan(**config.kwargs())
+        self.vae = AutoencoderKLWan(**config.kwargs())
 
     @classmethod
     def from_pretrained(cls, folder: Path, config: TokenizerConfig, dtype: torch.dtype = torch.float32) -> Self:
         """Load weights in diffusers layout (``config.json`` and safetensors) from a local folder.
 
         Raises:
-            ValueError: no such folder, or a VAE of another size or with other statistics than ``config``.
+            ValueError: no VAE in the folder, or one of another size or with other statistics than ``config``.
         """
-        if not (Path(folder) / "config.json").is_file():
-            raise ValueError(f"no VAE in {folder}: a diffusers folder with config.json is needed")
-        stored = AutoencoderKLWan.load_config(folder, local_files_only=True)
-        for name, wanted in config.kwargs().items():
-            if stored.get(name) != wanted:
-                raise ValueError(f"the VAE in {folder} has {name}={stored.get(name)}, the preset needs {wanted}")
-        vae = AutoencoderKLWan.from_pretrained(folder, torch_dtype=dtype, local_files_only=True, use_safetensors=True)
-        return cls(config, vae)
+        check_config(folder, AutoencoderKLWan, read_config(folder), config.kwargs())
+        with torch.device("meta"):
+            tokenizer = cls(config)
+        load_weights(tokenizer.vae, folder, dtype)
+        return tokenizer
 
     def encode(self, frames: Tensor) -> Tensor:
         """Mode of the posterior, normalised: (z - mean) / std.
