@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vag_policy.vam.action_head import ActionHead, Prefix
-from vag_policy.vam.presets import VamPreset
+from vag_policy.vam.presets import VamPreset, preset
 from vag_policy.video.backbone import VideoBackbone
 from vag_policy.video.sampler import rollout, sigma_grid
 from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8, frames_to_uint8
@@ -80,3 +80,38 @@ class VamModel(nn.Module):
         """Parameters of ``tokenizer``, ``backbone`` and ``head``."""
         parts: dict[str, Any] = dict(self.named_children())
         return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The numbers of a preset, counted on modules without storage.
+
+    Raises:
+        ValueError: no such preset.
+    """
+    settings = preset(name)
+    with torch.device("meta"):
+        parameters = VamModel(settings).parameter_counts()
+    return {
+        "preset": settings.name,
+        "cameras": list(settings.video.cameras),
+        "image_size": list(settings.video.image_size),
+        "latent_size": list(settings.video.latent_size),
+        "sigma_grid": [round(float(sigma), 5) for sigma in sigma_grid()],
+        "sigma_index": settings.video.sigma_index,
+        "feature_block": settings.video.feature_block,
+        "blocks": settings.video.backbone.num_layers,
+        "tokens_per_frame": settings.tokens_per_frame,
+        "video_tokens": settings.video_tokens,
+        "tokenizer_parameters": parameters["tokenizer"],
+        "backbone_parameters": parameters["backbone"],
+        "head_parameters": parameters["head"],
+        "head_layers": settings.head.layers,
+        "tr_layer": settings.tr_layer,
+        "prefix_mode": settings.head.prefix_mode,
+        "euler_steps": settings.euler_steps,
+        "action_horizon": settings.action_horizon,
+        "execute": settings.execute,
+        "period_ms": settings.period_ns / 1e6,
+        "state_names": list(settings.state_names),
+        "action_names": list(settings.action_names),
+    }

@@ -20,6 +20,7 @@ from vag_policy.vam.action_head import Prefix
 from vag_policy.vam.guidance import Branch
 from vag_policy.vam.inputs import named_state, stacked_image
 from vag_policy.vam.model import VamModel
+from vag_policy.vam.noise import seeded_normal
 from vag_policy.vam.normalization import Normalization
 from vag_policy.vam.sampler import Chunk, sample_chunk
 from vag_policy.vam.timing import StageClock
@@ -249,7 +250,5 @@ class VamPolicy:
         return torch.cat([noise, more], dim=2)
 
     def _noise(self, current: _Episode, stream: int, shape: tuple[int, ...]) -> Tensor:
-        """Standard normal float32, drawn on the CPU so that every device starts from the same numbers."""
-        words = np.random.SeedSequence((self.seed, current.number, current.replan, stream)).generate_state(1, np.uint64)
-        generator = torch.Generator().manual_seed(int(words[0]) >> 1)
-        return torch.randn(shape, generator=generator).to(self.model.device)
+        noise = seeded_normal((self.seed, current.number, current.replan, stream), shape)
+        return noise.to(self.model.device)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from vag_policy.robots.yam import JOINT_NAMES
 from vag_policy.video.presets import VideoPreset, check_latent_frames, video_preset
 
 PREFIX_MODES = ("per_step", "cached")
@@ -174,9 +175,6 @@ class VamPreset:
         return self.head.frames * self.tokens_per_frame
 
 
-YAM_NAMES = tuple(f"{side}_joint{joint}" for side in ("left", "right") for joint in range(1, 8))
-"""Both arms, six joints and the gripper (joint 7) each."""
-
 LIBERO_STATE_NAMES = (
     *(f"eef_position_{axis}" for axis in "xyz"),
     *(f"eef_axis_angle_{axis}" for axis in "xyz"),
@@ -186,8 +184,8 @@ LIBERO_STATE_NAMES = (
 LIBERO_ACTION_NAMES = (*(f"delta_{axis}" for axis in "xyz"), *(f"delta_rotation_{axis}" for axis in "xyz"), "gripper")
 
 _YAM: dict[str, Any] = {
-    "state_names": YAM_NAMES,
-    "action_names": YAM_NAMES,
+    "state_names": JOINT_NAMES,
+    "action_names": JOINT_NAMES,
     "action_horizon": 50,
     "execute": 30,
     "period_ns": 33_333_333,

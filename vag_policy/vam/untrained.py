@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vag_policy.robots.yam import GRIPPER_INDICES, JOINT_NAMES, POSES
 from vag_policy.vam.model import VamModel
 from vag_policy.vam.normalization import Normalization
 from vag_policy.vam.policy import VamPolicy
-from vag_policy.vam.presets import YAM_NAMES, VamPreset, override, preset
+from vag_policy.vam.presets import VamPreset, override, preset
 from vag_policy.video.backbone import VideoBackbone
 from vag_policy.video.instruction import instruction_encoder
 from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8
-
-YAM_HOME = (0.0, 1.047, 1.047, 0.0, 0.0, 0.0, 0.5) * 2
-"""A usual home pose of both arms (rad), grippers half open."""
 
 
 def random_policy(
@@ -63,13 +62,10 @@ def random_policy(
 
 def untrained_normalization(settings: VamPreset) -> Normalization:
     """A unit normal becomes gentle motion about the home pose (YAM), or about zero."""
-    if settings.action_names == settings.state_names == YAM_NAMES:
-        return Normalization(
-            state_mean=YAM_HOME,
-            state_std=((0.5,) * 6 + (0.3,)) * 2,
-            action_mean=YAM_HOME,
-            action_std=((0.08,) * 6 + (0.1,)) * 2,
-        )
+    if settings.action_names == settings.state_names == JOINT_NAMES:
+        centre, spread = POSES["home"].copy(), np.full(len(JOINT_NAMES), 0.08)
+        centre[list(GRIPPER_INDICES)], spread[list(GRIPPER_INDICES)] = 0.5, 0.1
+        return Normalization(tuple(centre), tuple(6 * spread), tuple(centre), tuple(spread))
     states, actions = len(settings.state_names), len(settings.action_names)
     return Normalization((0.0,) * states, (1.0,) * states, (0.0,) * actions, (0.1,) * actions)
 
@@ -80,19 +76,15 @@ def _scaled_tokenizer(settings: VamPreset) -> tuple[VamPreset, VideoTokenizer]:
     Without them the latents of a random encoder are faint beside unit noise, and the policy would hardly see the image.
     """
     tokenizer = VideoTokenizer(settings.video.tokenizer)
-    channels = settings.video.tokenizer.z_dim
-    raw = override(settings.video.tokenizer, {"latents_mean": (0.0,) * channels, "latents_std": (1.0,) * channels})
-    measure = VideoTokenizer(raw, tokenizer.vae)
+    channels = tokenizer.config.z_dim
+    tokenizer.config = replace(tokenizer.config, latents_mean=(0.0,) * channels, latents_std=(1.0,) * channels)
     width, height = settings.video.image_size
     with torch.no_grad():
-        pictures = [measure.encode(frames_from_uint8(_blocks(width, height, index))) for index in range(4)]
+        pictures = [tokenizer.encode(frames_from_uint8(_blocks(width, height, index))) for index in range(4)]
     latents = torch.cat(pictures).transpose(0, 1).flatten(1).double()
-    statistics = {
-        "video.tokenizer.latents_mean": tuple(latents.mean(1).tolist()),
-        "video.tokenizer.latents_std": tuple(latents.std(1).tolist()),
-    }
-    settings = override(settings, statistics)
-    return settings, VideoTokenizer(settings.video.tokenizer, tokenizer.vae)
+    mean, std = tuple(latents.mean(1).tolist()), tuple(latents.std(1).tolist())
+    tokenizer.config = replace(tokenizer.config, latents_mean=mean, latents_std=std)
+    return replace(settings, video=replace(settings.video, tokenizer=tokenizer.config)), tokenizer
 
 
 def _blocks(width: int, height: int, seed: int) -> NDArray[np.uint8]:
