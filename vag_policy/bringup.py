@@ -62,6 +62,59 @@ GRAPHS: Mapping[str, tuple[NodeSpec, ...]] = {
 
 
 @dataclass(frozen=True)
+class Argument:
+    """An argument of the launch files and of ``vag up``: one word for one or several parameters.
+
+    Attributes:
+        name: its name.
+        description: one line.
+        targets: (node, parameter) pairs; those whose node is not in the graph are skipped.
+    """
+
+    name: str
+    description: str
+    targets: tuple[tuple[str, str], ...]
+
+
+ARGUMENTS = (
+    Argument("preset", "model size: yam, libero or tiny", (("policy", "preset"),)),
+    Argument("checkpoint", "checkpoint folder; without one the weights are random", (("policy", "checkpoint"),)),
+    Argument("device", "torch device of the policy, such as cpu or cuda:0", (("policy", "device"),)),
+    Argument("guidance", "none, flat or adaptive", (("policy", "guidance"),)),
+    Argument("mode", "blocking or async", (("policy", "mode"), ("joint_command", "mode"))),
+    Argument(
+        "seed", "seed of the policy's noise and of the simulated scene", (("policy", "seed"), ("yam_sim", "seed"))
+    ),
+    Argument("autostart", "configure and activate the policy at once: true or false", (("policy", "autostart"),)),
+    Argument("arm_on_start", "accept chunks without a call of ~/arm", (("joint_command", "arm_on_start"),)),
+    Argument(
+        "use_sim_time",
+        "follow /clock: true or false",
+        tuple((node, "use_sim_time") for node in _POLICY_SIDE),
+    ),
+)
+"""What a user sets most often. Left out or empty, the parameter files decide."""
+
+
+def argument_parameters(name: str, values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Parameters per node of graph ``name`` for argument texts such as ``{"seed": "3"}``; empty texts are skipped.
+
+    Raises:
+        BringupError: an unknown argument.
+    """
+    known = {argument.name: argument for argument in ARGUMENTS}
+    nodes = {spec.name for spec in graph(name)}
+    parameters: dict[str, dict[str, Any]] = {}
+    for argument, text in values.items():
+        if argument not in known:
+            raise BringupError(f"no argument '{argument}'; known: {', '.join(known)}")
+        for node, parameter in known[argument].targets:
+            if text and node in nodes:
+                parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
+    return parameters
+
+
+@dataclass(frozen=True)
 class Rig:
     """What differs from one real rig to the next: names of its drivers' topics, and a few numbers.
 

@@ -1,0 +1,1 @@
+"""Rollouts, their logs, and reports."""

@@ -1,0 +1,179 @@
+"""What happened in an episode, collected as it happens, and the numbers drawn from it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vag_policy.policy import Trace
+
+SECOND_NS = 1_000_000_000
+# Velocity is judged over at least this long, so that the jitter of arrival times does not count as motion.
+_VELOCITY_WINDOW_NS = SECOND_NS // 4
+
+
+class Status(Protocol):
+    """The part of joint_command's status that a log reads."""
+
+    mode: str
+    reason: str
+    queue_depth: int
+    commands: int
+    misses: int
+    clamps: int
+    rejected: int
+    limit_violations: int
+
+
+@dataclass(frozen=True)
+class FrameSample:
+    """A stacked image as it was seen at a time."""
+
+    stamp_ns: int
+    image: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Replan:
+    """A replan's trace and when it arrived."""
+
+    stamp_ns: int
+    index: int
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class JointBounds:
+    """Limits that published commands are held against, per joint name.
+
+    Attributes:
+        lower: lowest position, rad (m for grippers).
+        upper: highest position.
+        velocity: highest speed, rad/s (m/s for grippers).
+    """
+
+    lower: Mapping[str, float]
+    upper: Mapping[str, float]
+    velocity: Mapping[str, float]
+
+
+@dataclass
+class EpisodeLog:
+    """Filled by a listener on the graph; all stamps are the listener's clock in nanoseconds."""
+
+    bounds: JointBounds
+    observations: list[int] = field(default_factory=list)
+    observation_age_ns: list[int] = field(default_factory=list)
+    cameras: tuple[str, ...] = ()
+    frames: list[FrameSample] = field(default_factory=list)
+    replans: list[Replan] = field(default_factory=list)
+    ratios: list[tuple[int, float, float, float]] = field(default_factory=list)
+    modes: list[tuple[int, str]] = field(default_factory=list)
+    status: Any = None
+    success: bool = False
+    commands: int = 0
+    violations: list[str] = field(default_factory=list)
+    _history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def add_observation(self, stamp_ns: int, age_ns: int) -> None:
+        """An Observation arrived, ``age_ns`` after its reference stamp."""
+        self.observations.append(stamp_ns)
+        self.observation_age_ns.append(age_ns)
+
+    def add_status(self, stamp_ns: int, status: Status) -> None:
+        """joint_command said what it is doing."""
+        self.status = status
+        if not self.modes or self.modes[-1][1] != status.mode:
+            self.modes.append((stamp_ns, status.mode))
+
+    def add_command(self, stamp_ns: int, names: Sequence[str], positions: Sequence[float]) -> None:
+        """A command to a driver; it is checked here, independently of the node that sent it."""
+        self.commands += 1
+        for name, position in zip(names, positions, strict=True):
+            self._check(stamp_ns, name, position)
+
+    def _check(self, stamp_ns: int, name: str, position: float) -> None:
+        low, high = self.bounds.lower[name], self.bounds.upper[name]
+        if not low - 1e-6 <= position <= high + 1e-6:
+            self.violations.append(f"{name} at {position:.4f}, outside {low:.4f} .. {high:.4f}")
+        history = self._history.setdefault(name, [])
+        history.append((stamp_ns, position))
+        while len(history) > 1 and stamp_ns - history[1][0] >= _VELOCITY_WINDOW_NS:
+            history.pop(0)
+        then, before = history[0]
+        elapsed = (stamp_ns - then) / SECOND_NS
+        # One command period of slack: the first and the last command of the window may have been late and early.
+        if elapsed >= _VELOCITY_WINDOW_NS / SECOND_NS:
+            speed = abs(position - before) / (elapsed + 0.05)
+            if speed > self.bounds.velocity[name]:
+                self.violations.append(f"{name} at {speed:.3f} per second, over {self.bounds.velocity[name]:.3f}")
+
+    def summary(self, start_ns: int, end_ns: int, nodes_died: Sequence[str]) -> dict[str, Any]:
+        """The numbers of the episode between two stamps."""
+        seconds = (end_ns - start_ns) / SECOND_NS
+        during = [i for i, stamp in enumerate(self.observations) if start_ns <= stamp <= end_ns]
+        traces = [replan.trace for replan in self.replans]
+        totals = [sum(trace.stage_ms.values()) for trace in traces]
+        ratio = [float(np.mean(trace.ratio)) for trace in traces]
+        stages: dict[str, list[float]] = {}
+        for trace in traces:
+            for stage, milliseconds in trace.stage_ms.items():
+                stages.setdefault(stage, []).append(milliseconds)
+        violations = len(self.violations) + (self.status.limit_violations if self.status else 0)
+        return {
+            "seconds": round(seconds, 2),
+            "observation_hz": round(len(during) / seconds, 2),
+            "observation_age_ms": _spread([self.observation_age_ns[i] / 1e6 for i in during]),
+            "replans": len(traces),
+            "replan_ms": {
+                "median": _median(totals),
+                "p95": round(float(np.percentile(totals, 95)), 2) if totals else None,
+                "stages": {stage: _median(times) for stage, times in stages.items()},
+            },
+            "tr": _spread(ratio),
+            "tr_finite": bool(traces) and bool(np.isfinite([t.ratio for t in traces]).all()),
+            "guidance": traces[-1].guidance if traces else None,
+            "guidance_scale": _spread([float(np.mean(trace.guidance_scale)) for trace in traces]),
+            "branches": sorted({branch for trace in traces for branch in trace.branches}),
+            "commands": self.commands,
+            "limit_violations": violations,
+            "first_violation": self.violations[0] if self.violations else None,
+            "clamps": self.status.clamps if self.status else None,
+            "chunks_rejected": self.status.rejected if self.status else None,
+            "misses": self.status.misses if self.status else None,
+            "task_success": self.success,
+            "nodes_died": len(nodes_died),
+            "died": list(nodes_died),
+        }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(statistics.median(values), 2) if values else None
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"min": None, "median": None, "max": None}
+    return {"min": round(min(values), 4), "median": round(statistics.median(values), 4), "max": round(max(values), 4)}
+
+
+def failures(summary: Mapping[str, Any], least_observation_hz: float = 25.0) -> list[str]:
+    """Why a run does not count as whole: one line for every stage that did not run, empty when all did."""
+    checks = {
+        f"observations at {summary['observation_hz']} Hz, below {least_observation_hz:g}": summary["observation_hz"]
+        >= least_observation_hz,
+        "the policy never replanned": summary["replans"] > 0,
+        "no command reached the arms": summary["commands"] > 0,
+        f"{summary['limit_violations']} commands outside limits, first: {summary['first_violation']}": summary[
+            "limit_violations"
+        ]
+        == 0,
+        "the Temporal Ratio was not finite": summary["tr_finite"],
+        f"nodes died: {', '.join(summary['died'])}": summary["nodes_died"] == 0,
+    }
+    return [reason for reason, passed in checks.items() if not passed]
