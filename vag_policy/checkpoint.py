@@ -83,12 +83,9 @@ def load(
             override is not allowed; the message names the file, and the tensor or setting.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder)
     where = str(folder / MANIFEST)
-    stored = _build(VamPreset, manifest["preset"], f"{where}: preset")
+    manifest, stored = _read_manifest(folder), stored_preset(folder)
     normalization = _build(Normalization, manifest["normalization"], f"{where}: normalization")
-    if stored.name not in PRESETS:
-        raise PolicyError(f"{where}: unknown preset {stored.name!r}; allowed: {', '.join(sorted(PRESETS))}")
     try:
         settings = override(stored, overrides or {})
         encoder = instruction_encoder(settings.video.text, Path(embeddings or folder / EMBEDDINGS))
@@ -103,6 +100,19 @@ def load(
         return VamPolicy(model, encoder, normalization, seed)
     except ValueError as error:
         raise PolicyError(f"{where}: {error}") from error
+
+
+def stored_preset(folder: Path | str) -> VamPreset:
+    """The preset of a checkpoint: its camera and joint names, sizes and rates, without its weights.
+
+    Raises:
+        PolicyError: as for ``load``, as far as the manifest goes.
+    """
+    where = str(Path(folder) / MANIFEST)
+    stored = _build(VamPreset, _read_manifest(Path(folder))["preset"], f"{where}: preset")
+    if stored.name not in PRESETS:
+        raise PolicyError(f"{where}: unknown preset {stored.name!r}; allowed: {', '.join(sorted(PRESETS))}")
+    return stored
 
 
 class _SkipInitialisation(TorchFunctionMode):

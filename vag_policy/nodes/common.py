@@ -58,8 +58,11 @@ def subscribe(
     )
 
 
-def publisher(node: Node, message_type: type, topic: str, qos: QoSProfile) -> Publisher:
-    """Create a publisher with QoS overrides allowed and an incompatible subscriber logged."""
+def publisher(node: Node, message_type: type, topic: str, qos: QoSProfile, lifecycle: bool = False) -> Publisher:
+    """Create a publisher with QoS overrides allowed and an incompatible subscriber logged.
+
+    ``lifecycle``: one that publishes only while the (lifecycle) node is active.
+    """
 
     def incompatible(event: Any) -> None:
         node.get_logger().warning(
@@ -67,7 +70,8 @@ def publisher(node: Node, message_type: type, topic: str, qos: QoSProfile) -> Pu
             f"(policy {event.last_policy_kind}): it will receive nothing"
         )
 
-    return node.create_publisher(
+    create = node.create_lifecycle_publisher if lifecycle else node.create_publisher
+    return create(
         message_type,
         topic,
         qos,

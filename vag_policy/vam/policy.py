@@ -7,7 +7,9 @@ that a replan can be repeated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from vag_policy.vam.inputs import named_state, stacked_image
 from vag_policy.vam.model import VamModel
 from vag_policy.vam.noise import seeded_normal
 from vag_policy.vam.normalization import Normalization
+from vag_policy.vam.presets import override
 from vag_policy.vam.sampler import Chunk, sample_chunk
 from vag_policy.vam.timing import StageClock
 from vag_policy.video.instruction import InstructionEncoder
@@ -90,6 +93,14 @@ class VamPolicy:
     def reset(self) -> None:
         """Forget the current episode (TR baseline, replan count); may be called while a plan is being made."""
         self._episode = None
+
+    def set_guidance(self, changes: Mapping[str, Any]) -> None:
+        """Change fields of the preset's ``GuidanceConfig``, from the next plan on. Call it between plans.
+
+        Raises:
+            ValueError: a field does not exist or a value is not allowed; nothing is changed.
+        """
+        self.preset = override(self.preset, {f"guidance.{name}": value for name, value in changes.items()})
 
     @torch.inference_mode()
     def plan(self, observation: Observation, instruction: str, episode: int) -> Plan:
