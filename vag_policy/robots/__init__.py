@@ -1,1 +1,1 @@
-
+"""Robots as numbers, models and simulated worlds."""

@@ -7,7 +7,7 @@ class Pacer:
     """Says how many control periods are due, so that simulated time keeps up with the clock it is given.
 
     A lag above ``max_lag_ns`` is given up, and counted in ``slipped_ns``, instead of being worked off: on a machine
-    that is too slow the simulation runs slower, and never ever further behind.
+    that is too slow the simulation runs slower, and never further behind.
 
     Args:
         period_ns: one control period.
@@ -23,9 +23,13 @@ class Pacer:
         self._max_lag_ns = max_lag_ns
         self._next_ns = now_ns + period_ns
 
+    def lag_ns(self, now_ns: int) -> int:
+        """How late the next period is; negative before its time."""
+        return now_ns - self._next_ns
+
     def due(self, now_ns: int) -> tuple[int, ...]:
         """The clock times, oldest first, of the periods to simulate now; empty when it is too early."""
-        lag = now_ns - self._next_ns
+        lag = self.lag_ns(now_ns)
         if lag > self._max_lag_ns:
             slip = (lag - self._max_lag_ns) // self.period_ns * self.period_ns
             self.slipped_ns += slip
@@ -45,12 +49,12 @@ class FrameSchedule:
 
     def __init__(self, period_ns: int) -> None:
         self.taken = self.skipped = 0
-        self._period_ns = period_ns
+        self.period_ns = period_ns
         self._frame = -1
 
     def take(self, time_ns: int, busy: bool) -> bool:
         """Whether to look at simulated time ``time_ns``; ``busy``: the last frame is unfinished, or time is short."""
-        frame = time_ns // self._period_ns
+        frame = time_ns // self.period_ns
         if frame == self._frame:
             return False
         self.skipped += max(0, frame - self._frame - 1) if self._frame >= 0 else 0

@@ -1,4 +1,4 @@
-"""Writes the rig as URDF and as MJCF, both from the one tree in ``yam_parts``.
+"""Writes the rig as URDF (and xacro) and as MJCF, all from the one tree in ``yam_parts``.
 
 ``python -m vag_policy.robots.yam_model --urdf --spacing 0.61`` prints a model; ``--out FILE`` writes it.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+from xml.etree.ElementTree import Element, SubElement, fromstring, indent, tostring
 
 import numpy as np
 
+from vag_policy.robots.yam import ARMS
 from vag_policy.robots.yam_parts import Joint, Link, Tree, quaternion_from_rotation, rig_tree, rotation_from_rpy
 from vag_policy.robots.yam_rig import BASE_SPACINGS, RigGeometry
 from vag_policy.robots.yam_shapes import COLOURS, Shape
@@ -30,6 +31,19 @@ def urdf(rig: RigGeometry) -> str:
         _urdf_link(robot, link)
     for joint in tree.joints:
         _urdf_joint(robot, joint)
+    return _text(robot)
+
+
+def xacro(rig: RigGeometry) -> str:
+    """The URDF as a xacro document whose argument ``spacing`` (default: ``rig``'s) sets the bases' distance."""
+    robot = fromstring(urdf(rig))
+    robot.set("xmlns:xacro", "http://www.ros.org/wiki/xacro")
+    for arm, sign in zip(ARMS, ("", "-"), strict=True):
+        origin = robot.find(f"joint[@name='{arm}_base_joint']/origin")
+        assert origin is not None
+        origin.set("xyz", f"0 ${{{sign}spacing / 2}} 0")
+    robot.insert(0, Element("xacro:arg", name="spacing", default=_number(rig.spacing)))
+    robot.insert(1, Element("xacro:property", name="spacing", value="$(arg spacing)"))
     return _text(robot)
 
 
@@ -221,11 +235,12 @@ def _text(root: Element) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print or write one of the two models."""
-    parser = argparse.ArgumentParser(description="Write the bimanual YAM rig as URDF or MJCF.")
+    """Print or write one of the models."""
+    parser = argparse.ArgumentParser(description="Write the bimanual YAM rig as URDF, xacro or MJCF.")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--urdf", dest="write", action="store_const", const=urdf)
     kind.add_argument("--mjcf", dest="write", action="store_const", const=mjcf)
+    kind.add_argument("--xacro", dest="write", action="store_const", const=xacro)
     parser.add_argument("--spacing", type=float, default=BASE_SPACINGS[0], help="metres between the bases")
     parser.add_argument("--out", type=Path, help="file to write (default: standard output)")
     options = parser.parse_args(arguments)

@@ -154,10 +154,7 @@ class Sim:
 
     def joint_positions(self) -> NDArray[np.float64]:
         """(14,) rad, grippers 0 (closed) .. 1 (open)."""
-        positions = self.data.qpos[self._qpos]
-        grippers = list(yam.GRIPPER_INDICES)
-        positions[grippers] = yam.gripper_from_metres(positions[grippers])
-        return positions
+        return from_metres(self.data.qpos[self._qpos])
 
     def joint_state(self) -> JointState:
         """Positions, velocities and drive efforts (gravity compensation included)."""
@@ -232,6 +229,14 @@ def to_metres(positions: NDArray[np.float64]) -> NDArray[np.float64]:
     out = np.array(positions, np.float64)
     grippers = list(yam.GRIPPER_INDICES)
     out[grippers] = yam.gripper_to_metres(out[grippers])
+    return out
+
+
+def from_metres(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(14,) with grippers in metres of one finger as (14,) with grippers 0..1."""
+    out = np.array(positions, np.float64)
+    grippers = list(yam.GRIPPER_INDICES)
+    out[grippers] = yam.gripper_from_metres(out[grippers])
     return out
 
 

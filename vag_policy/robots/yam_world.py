@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from vag_policy.robots.yam_items import SCENE_COLOURS, Item
 from vag_policy.robots.yam_model import add_geom, add_material, mjcf_element, numbers
 from vag_policy.robots.yam_rig import RigGeometry
-from vag_policy.robots.yam_items import SCENE_COLOURS, Item
 from vag_policy.robots.yam_scene import SceneConfig
 from vag_policy.robots.yam_shapes import Shape
 
