@@ -1,0 +1,113 @@
+"""What the executor has to say about itself, once a second: a level, a sentence and numbers for every check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from vag_policy.execution.arbiter import DISARMED, HOLD, Arbiter
+from vag_policy.execution.motion import SECOND_NS
+
+OK, WARN, ERROR, STALE = "ok", "warn", "error", "stale"
+Report = tuple[str, str, dict[str, Any]]
+
+
+class Pace:
+    """Keeps the last command periods.
+
+    Args:
+        period_ns: the nominal period.
+        kept: how many are kept.
+    """
+
+    def __init__(self, period_ns: int, kept: int = 1000) -> None:
+        self.period_ns = period_ns
+        self._periods = np.zeros(kept, np.int64)
+        self._count = 0
+        self._last_ns: int | None = None
+
+    def tick(self, now_ns: int) -> None:
+        """A command went out."""
+        if self._last_ns is not None:
+            self._periods[self._count % len(self._periods)] = now_ns - self._last_ns
+            self._count += 1
+        self._last_ns = now_ns
+
+    def jitter_ms(self) -> tuple[float, float]:
+        """99th percentile and maximum of |period - nominal| over the kept periods, milliseconds."""
+        periods = self._periods[: self._count]
+        if not len(periods):
+            return 0.0, 0.0
+        jitter = np.abs(periods - self.period_ns) / 1e6
+        return float(np.percentile(jitter, 99)), float(jitter.max())
+
+    def report(self) -> Report:
+        """How evenly commands go out."""
+        p99, longest = self.jitter_ms()
+        values = {"jitter p99 (ms)": p99, "jitter max (ms)": longest, "rate (Hz)": SECOND_NS / self.period_ns}
+        if p99 > 0.5 * self.period_ns / 1e6:
+            return WARN, f"commands are irregular: {p99:.1f} ms (p99) off their {self.period_ns / 1e6:g} ms", values
+        return OK, f"jitter p99 {p99:.2f} ms", values
+
+
+class ReportWriter:
+    """Writes the reports of an arbiter; it remembers the counts of the last time, to tell what is new."""
+
+    def __init__(self, arbiter: Arbiter) -> None:
+        self._arbiter = arbiter
+        self._refused: Counter[str] = Counter()
+        self._misses = 0
+
+    def execution(self, now_ns: int) -> Report:
+        """Who moves the arms, or why they are held."""
+        arbiter = self._arbiter
+        values = {"mode": arbiter.mode, "armed": arbiter.armed, "emergency stop": arbiter.stop_reason or "released"}
+        values["commands"] = arbiter.tally.commands
+        text = f"{arbiter.mode}: {arbiter.reason}" if arbiter.reason else arbiter.mode
+        if arbiter.tally.violations:
+            values["failed the last check"] = arbiter.tally.violations
+        if arbiter.fault:
+            return ERROR, text, values
+        silent = arbiter.mode == HOLD and arbiter.policy.silent_ns(now_ns) > arbiter.config.policy.silence_ns
+        return (STALE if silent else OK), text, values
+
+    def feedback(self, now_ns: int) -> Report:
+        """Whether every joint is heard of."""
+        feedback = self._arbiter.feedback
+        silent = feedback.stale(now_ns)
+        if not feedback.complete:
+            return STALE, f"joint_states never named {', '.join(feedback.unheard())}", {}
+        values = {"oldest joint (ms)": feedback.age_ns(now_ns) / 1e6}
+        return (
+            (STALE, f"no joint_states of {', '.join(silent)}", values) if silent else (OK, "every joint heard", values)
+        )
+
+    def chunks(self, now_ns: int) -> Report:
+        """What became of the chunks."""
+        tally, policy = self._arbiter.tally, self._arbiter.policy
+        fresh = tally.refused - self._refused
+        missed = tally.misses - self._misses
+        self._refused, self._misses = Counter(tally.refused), tally.misses
+        values = {
+            "episode": policy.episode,
+            "queue depth": policy.depth(now_ns),
+            "accepted": tally.chunks,
+            "refused": sum(tally.refused.values()),
+            "deadline misses (ticks)": tally.misses,
+            **{f"refused: {cause}": count for cause, count in sorted(tally.refused.items())},
+        }
+        if fresh and self._arbiter.mode != DISARMED:
+            causes = ", ".join(f"{cause} ({count})" for cause, count in sorted(fresh.items()))
+            return WARN, f"chunks refused: {causes}", values
+        if missed and policy.config.mode == "async":
+            return WARN, f"the policy was late for {missed} ticks", values
+        return OK, f"{tally.chunks} accepted", values
+
+    def limits(self, _now_ns: int) -> Report:
+        """Which joints which limit held back, how often. Information: a limit at work is no fault."""
+        values: dict[str, Any] = {}
+        for kind, joints in sorted(self._arbiter.tally.clamps.items()):
+            values[kind] = ", ".join(f"{name} {count}" for name, count in sorted(joints.items()))
+        return OK, f"{self._arbiter.tally.clamped} joint targets clamped", values

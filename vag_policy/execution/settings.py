@@ -1,0 +1,61 @@
+"""How the arms are watched and moved, and what is counted on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from vag_policy.execution.motion import SECOND_NS
+from vag_policy.execution.policy_source import PolicyConfig
+
+DISPLACED = ("stop", "rehold")
+
+
+@dataclass(frozen=True)
+class ArbiterConfig:
+    """How the arms are watched and moved.
+
+    Attributes:
+        policy: how chunks are executed.
+        teleop_timeout_ns: silence after which an operator has let go.
+        home_ns: the shortest move home.
+        longest_step_ns: a tick later than this does not make up for the time.
+        range_tolerance: how far outside its limits a joint may measure when the arms are armed, rad.
+        displaced: what to do when an arm is found elsewhere than it was commanded (its feedback jumped, or it moved
+            while there was none): latch the emergency stop (``stop``: a motor was lost, an encoder lost its zero), or
+            only hold where it is now (``rehold``: simulators that are reset).
+        displacement: how far elsewhere, rad.
+    """
+
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    teleop_timeout_ns: int = SECOND_NS // 2
+    home_ns: int = 3 * SECOND_NS
+    longest_step_ns: int = SECOND_NS // 25
+    range_tolerance: float = 0.1
+    displaced: str = "stop"
+    displacement: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.displaced not in DISPLACED:
+            raise ValueError(f"displaced is '{self.displaced}'; allowed: {', '.join(DISPLACED)}")
+        if min(self.teleop_timeout_ns, self.longest_step_ns) <= 0 or self.home_ns < 0:
+            raise ValueError("teleop_timeout_ns and longest_step_ns must be positive, home_ns not negative")
+        if not (self.range_tolerance >= 0.0 and self.displacement > 0.0):
+            raise ValueError("range_tolerance must not be negative, displacement must be positive")
+
+
+@dataclass
+class Tally:
+    """What has been counted since the start."""
+
+    commands: int = 0
+    chunks: int = 0
+    misses: int = 0
+    violations: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    clamps: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def clamped(self) -> int:
+        """Joint targets changed by a limit; the acceleration limit, which shapes every motion, is counted apart."""
+        return sum(sum(joints.values()) for kind, joints in self.clamps.items() if kind != "acceleration")

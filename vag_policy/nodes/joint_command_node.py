@@ -1,0 +1,226 @@
+"""joint_command: the only node that moves the arms. Chunks in, safe joint commands out, at a fixed rate."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rclpy.clock import JumpThreshold
+from rclpy.duration import Duration
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Bool
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+from vag_interfaces.msg import ActionChunk, JointCommandStatus
+
+from vag_policy.execution.admission import Refusal
+from vag_policy.execution.motion import SECOND_NS
+from vag_policy.execution.report import Pace, Report, ReportWriter
+from vag_policy.nodes import common
+from vag_policy.nodes.arm_outputs import ArmOutputs
+from vag_policy.nodes.common import LATCHED, LATEST, SENSOR, Diagnostics, main_of, publisher, steady_timer, subscribe
+from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, make_output_config, make_rig
+from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
+from vag_policy.nodes.parameters import ParameterError, declare
+
+STATUS_PERIOD_NS = SECOND_NS // 5
+ACKNOWLEDGE_NS = SECOND_NS // 10
+_LEVELS = {"ok": common.OK, "warn": common.WARN, "error": common.ERROR, "stale": common.STALE}
+
+
+class JointCommand(Node):
+    """Wires the arbiter to topics, services and a steady timer."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("joint_command", **options)
+        values = declare(self, PARAMETERS)
+        try:
+            self.rig = make_rig(values)
+            self.arbiter = make_arbiter(self.rig, values)
+        except ValueError as error:
+            raise ParameterError(str(error)) from error
+        self._auto_arm: bool = values["arm_on_start"]
+        self._period_ns = int(SECOND_NS / values["rate"])
+        self._pace = Pace(self._period_ns)
+        self._reports = ReportWriter(self.arbiter)
+        self._status = JointCommandStatus(joint_names=list(self.rig.names))
+        self._said: tuple[Any, ...] = ()
+        self._said_ns = 0
+        self._warned: dict[str, str] = {}
+        arms = {arm: self.rig.places(arm) for arm in self.rig.arms}
+        self._outputs = ArmOutputs(self, arms, self.rig.names_at_driver, make_output_config(values))
+        self._status_publisher = publisher(self, JointCommandStatus, "joint_command/status", LATCHED)
+        self._listen()
+        self._diagnostics = Diagnostics(self, "arms", self._checks())
+        self._timer = steady_timer(self, self._period_ns / SECOND_NS, self.tick)
+        _prioritise(self, values["nice"], values["realtime_priority"])
+        # What exists now lives as long as the node: the collector need not walk it between two commands.
+        gc.collect()
+        gc.freeze()
+
+    def _listen(self) -> None:
+        subscribe(self, JointState, "joint_states", self._on_joints, SENSOR)
+        subscribe(self, ActionChunk, "action_chunk", self._on_chunk, LATEST)
+        subscribe(self, JointTrajectory, "teleop/joint_command", self._on_teleop, LATEST)
+        subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, LATEST)
+        arbiter = self.arbiter
+        operations = {
+            "arm": (arbiter.arm, "armed"),
+            "disarm": (arbiter.disarm, "disarmed"),
+            "emergency_stop": (lambda now_ns: arbiter.emergency_stop("called by service", now_ns), "stopped"),
+            "reset_stop": (arbiter.reset_stop, "reset; the arms are disarmed"),
+            "home": (arbiter.home, "on the way home"),
+        }
+        for name, (operation, done) in operations.items():
+            self.create_service(Trigger, f"~/{name}", self._service(name, operation, done))
+        threshold = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True)
+        self._jumps = self.get_clock().create_jump_callback(threshold, post_callback=self._on_clock_jump)
+
+    def _service(self, name: str, operation: Callable[[int], str], done: str) -> Callable[..., Trigger.Response]:
+        def answer(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            self._auto_arm = False  # from the first call on, the operator decides
+            refused = operation(time.monotonic_ns())
+            response.success, response.message = not refused, refused or done
+            self.get_logger().info(f"{name}: {response.message}")
+            return response
+
+        return answer
+
+    # What comes in
+
+    def _on_joints(self, message: JointState) -> None:
+        stamp_ns = ns_from_stamp(message.header.stamp)
+        fault = self.arbiter.joints(message.name, message.position, stamp_ns, time.monotonic_ns())
+        self._warn_once("joint_states", fault)
+
+    def _on_chunk(self, message: ActionChunk) -> None:
+        now_ns = time.monotonic_ns()
+        if message.horizon == 0:
+            self.arbiter.flush("the policy was stopped", now_ns)
+            return
+        refusal = self._take(message, now_ns)
+        cause, text = (refusal.cause, f"chunk refused ({refusal.cause}): {refusal.text}") if refusal else ("", "")
+        self._warn_once("action_chunk", text, cause, error=refusal is not None and refusal.broken)
+
+    def _take(self, message: ActionChunk, now_ns: int) -> Refusal | None:
+        clock_ns = self.get_clock().now().nanoseconds
+        if clock_ns == 0:
+            return self._refuse(Refusal("no_clock", "there is no /clock yet"), now_ns)
+        try:
+            plan = plan_from_msg(message)
+        except ValueError as error:
+            return self._refuse(Refusal("malformed", str(error), broken=True), now_ns)
+        return self.arbiter.chunk(plan, clock_ns - plan.observation_stamp_ns, now_ns)
+
+    def _refuse(self, refusal: Refusal, now_ns: int) -> Refusal:
+        self.arbiter.refuse(refusal, now_ns)
+        return refusal
+
+    def _on_teleop(self, message: JointTrajectory) -> None:
+        positions = message.points[-1].positions if message.points else ()
+        fault = self.arbiter.teleop(message.joint_names, positions, time.monotonic_ns())
+        self._warn_once("teleop", f"teleop target refused: {fault}" if fault else "")
+
+    def _on_emergency_stop(self, message: Bool) -> None:
+        if message.data:
+            self._auto_arm = False
+            self.arbiter.emergency_stop("called by topic", time.monotonic_ns())
+
+    def _on_clock_jump(self, _jump: Any) -> None:
+        self.arbiter.time_went_back("the clock", time.monotonic_ns())
+
+    # What goes out
+
+    def tick(self) -> None:
+        """One command, and the status when it changed or is due."""
+        now_ns = time.monotonic_ns()
+        if self._auto_arm and not self.arbiter.arm(now_ns):
+            self._auto_arm = False
+        command = self.arbiter.tick(now_ns)
+        if command is not None:
+            self._outputs.publish(self.rig.to_driver(command))
+        self._pace.tick(now_ns)
+        self._say(now_ns)
+
+    def _say(self, now_ns: int) -> None:
+        arbiter = self.arbiter
+        state = (arbiter.mode, arbiter.reason, arbiter.armed, arbiter.stop_reason, arbiter.policy.episode)
+        if state == self._said and now_ns - self._said_ns < STATUS_PERIOD_NS:
+            return
+        if arbiter.fault and state[:2] != self._said[:2]:
+            self.get_logger().error(f"{arbiter.mode}: {arbiter.reason}")
+        self._said, self._said_ns = state, now_ns
+        self._status_publisher.publish(self._filled_status(now_ns))
+
+    def _filled_status(self, now_ns: int) -> JointCommandStatus:
+        arbiter, tally, status = self.arbiter, self.arbiter.tally, self._status
+        status.header.stamp = self.get_clock().now().to_msg()
+        status.mode, status.reason, status.armed = arbiter.mode, arbiter.reason, arbiter.armed
+        status.emergency_stop = bool(arbiter.stop_reason)
+        status.episode, status.queue_depth = arbiter.policy.episode, arbiter.policy.depth(now_ns)
+        status.commands, status.chunks = tally.commands, tally.chunks
+        status.rejected, status.misses = sum(tally.refused.values()), tally.misses
+        status.clamps, status.limit_violations = tally.clamped, tally.violations
+        status.command = [] if arbiter.command is None else arbiter.command.tolist()
+        status.measured = arbiter.feedback.position.tolist()
+        return status
+
+    def _checks(self) -> dict[str, common.Check]:
+        def check(report: Callable[[int], Report]) -> common.Check:
+            def run() -> tuple[bytes, str, Mapping[str, Any]]:
+                level, text, numbers = report(time.monotonic_ns())
+                return _LEVELS[level], text, numbers
+
+            return run
+
+        reports = self._reports
+        return {
+            "execution": check(reports.execution),
+            "joint_states": check(reports.feedback),
+            "chunks": check(reports.chunks),
+            "limits": check(reports.limits),
+            "pace": check(lambda _: self._pace.report()),
+        }
+
+    def _warn_once(self, topic: str, text: str, key: str = "", error: bool = False) -> None:
+        """Log a fault when it is another than the last on its topic, not with every message."""
+        key = key or text
+        if key and self._warned.get(topic) != key:
+            (self.get_logger().error if error else self.get_logger().warning)(text)
+        self._warned[topic] = key
+
+    def stop(self) -> None:
+        """Brake within the limits and send the hold before anything is torn down: a driver keeps what came last."""
+        self._timer.cancel()
+        sending = self.arbiter.armed
+        self.arbiter.disarm(time.monotonic_ns(), "shutting down")
+        give_up_ns = time.monotonic_ns() + SECOND_NS
+        while self.arbiter.moving and time.monotonic_ns() < give_up_ns:
+            time.sleep(self._period_ns / SECOND_NS)
+            self.tick()
+        if sending and self.arbiter.command is not None:
+            self._outputs.publish(self.rig.to_driver(self.arbiter.command))
+        self.tick()
+        for sender in (*self._outputs.publishers, self._status_publisher):
+            sender.wait_for_all_acked(Duration(nanoseconds=ACKNOWLEDGE_NS))
+
+
+def _prioritise(node: Node, nice: int, realtime_priority: int) -> None:
+    """Ask for the priority that was asked for; a system that does not permit it is no reason not to run."""
+    try:
+        if realtime_priority:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(realtime_priority))
+        if nice:
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError as error:
+        node.get_logger().warning(f"running without the priority asked for: {error}")
+
+
+main = main_of(JointCommand)
+
+if __name__ == "__main__":
+    main()
