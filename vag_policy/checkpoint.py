@@ -193,7 +193,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
             unknown = sorted(set(found_shapes) - set(expected))
             if unknown:
                 raise PolicyError(f"{path}: tensor {unknown[0]} belongs to no part of the model ({len(unknown)} such)")
-            tensors = {name: file.get_tensor(name) for name in expected}
+            # Copies: what safetensors returns is the file itself, mapped, and a later save would change it in place.
+            tensors = {name: file.get_tensor(name).clone() for name in expected}
     except (SafetensorError, OSError) as error:
         raise PolicyError(f"{path} is not a readable safetensors file: {error}") from error
     module.load_state_dict(tensors, assign=True)
