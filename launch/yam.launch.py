@@ -12,6 +12,7 @@ from launch_ros.actions import Node
 
 from vag_policy.bringup import ARGUMENTS, argument_parameters, graph, load_rig, share_directory
 from vag_policy.robots.yam_model import urdf
+from vag_policy.robots.yam_rig import RigGeometry
 
 GRAPH = "yam"
 
@@ -41,7 +42,7 @@ def start_nodes(context):
         package="robot_state_publisher",
         executable="robot_state_publisher",
         namespace=value("namespace"),
-        parameters=[{"robot_description": urdf(base_spacing=rig.base_spacing)}],
+        parameters=[{"robot_description": urdf(RigGeometry(spacing=rig.base_spacing))}],
         condition=IfCondition(LaunchConfiguration("describe")),
     )
     return [*nodes, description]

@@ -25,10 +25,13 @@ ALLOWED = {
     "monitoring": {"policy", "observation"},
     "serving": {"policy", "observation"},
     "checkpoint": {"policy", "vam", "video", "robots"},
+    "serving": {"policy", "observation"},
     "evaluation": {"policy", "observation", "robots", "data", "monitoring"},
+    "expert": {"policy", "robots"},
+    "training": {"policy", "observation", "video", "robots", "vam", "data", "checkpoint"},
     "bringup": set(),
 }
-FREE = {"nodes", "cli", "demo", "__init__"}
+FREE = {"nodes", "cli", "cli_data", "cli_train", "demo", "__init__"}
 
 
 def imports_of(path: Path) -> set[str]:

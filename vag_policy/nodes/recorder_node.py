@@ -17,7 +17,8 @@ from vag_policy.nodes.parameters import Param, ParameterError, declare
 PARAMETERS = (
     Param("output", "", "folder of the bag to write; it must not exist"),
     Param("topics", ("*",), "topics to record, as full names or shell patterns"),
-    Param("exclude", ("/rosout", "/parameter_events"), "topics to leave out, as full names or shell patterns"),
+    # Hidden topics (a name that starts with _, as an action's have) are left out as ros2 bag leaves them out.
+    Param("exclude", ("/rosout", "/parameter_events", "*/_*"), "topics to leave out, as full names or shell patterns"),
 )
 
 
