@@ -116,6 +116,6 @@ class Feedback:
         self._raw[joint] = values
         self._stamp_ns[joint] = stamp_ns
         self._heard_ns[joint] = now_ns
-        self.position = self._convert(self._raw)
+        self.position = np.array(self._convert(self._raw))
         far = np.abs(self.position - before) > self._jump + self._velocity * (elapsed_ns / SECOND_NS)
         return tuple(names_of(self._map.names, far)) if far.any() else ()
