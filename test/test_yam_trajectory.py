@@ -59,7 +59,7 @@ def test_a_stamped_trajectory_keeps_its_time(follower):
         (NAMES, [[1, 1], [2, 2]], [100, 100], 0, "time_from_start must be above 0 and grow"),
         (NAMES, [[1, 1, 1]], [100], 0, "do not fit"),
         (NAMES, [], [], 0, "do not fit"),
-        (NAMES, [[1, 1]], [100], 1, r"ended 0\.\d+ s ago; leave its header's stamp at 0"),
+        (NAMES, [[1, 1]], [100], 1, "end is past; leave its header's stamp at 0"),
     ],
 )
 def test_nonsense_is_refused_and_the_old_target_held(follower, names, points, times, start, reason):

@@ -59,14 +59,19 @@ PARAMETERS = (
     Param("image_width", 320, "pixels", range=(16, 1280)),
     Param("image_height", 240, "pixels", range=(16, 960)),
     Param("camera_rate", 30.0, "images a second of every camera", range=(1.0, 60.0)),
-    Param("joint_state_rate", 100.0, "joint states a second, and the rate of control", range=(30.0, 200.0)),
+    Param(
+        "joint_state_rate",
+        120.0,
+        "joint states a second; camera_rate times n spaces frames evenly",
+        range=(30.0, 200.0),
+    ),
     Param("tf_rate", 30.0, "frames a second on /tf; 0: none, another node publishes them", range=(0.0, 200.0)),
     Param("publish_clock", False, "publish /clock, and stamp everything with simulated time"),
 )
 
 SECOND_NS = 1_000_000_000
 TASK_STATE_NS = SECOND_NS // 5
-MAX_STEP_NS = 2_000_000
+MAX_STEP_NS = 2_100_000
 MAX_LAG_NS = SECOND_NS // 10
 IDLE_NS = SECOND_NS
 
@@ -93,6 +98,7 @@ class YamSimNode(Node):
         self._sim = _simulation(values, self._period_ns // self._steps)
         self._followers = {name: TrajectoryFollower(names, start) for name, names, start in _groups(self._sim)}
         self._refused = 0
+        self._reasons = dict.fromkeys(self._followers, "")
         self._make_ports(values)
         self._frames = FrameSchedule(round(SECOND_NS / values["camera_rate"]))
         self._tf_frames = FrameSchedule(round(SECOND_NS / values["tf_rate"])) if values["tf_rate"] else None
@@ -137,9 +143,16 @@ class YamSimNode(Node):
             start_ns = now_ns + stamp_ns - self._stamp_ns(time.monotonic_ns()) if stamp_ns else 0
             self._followers[name].command(names, points, times, now_ns, start_ns)
         except ValueError as error:
-            self._refused += 1
-            why = f"{name}_controller: trajectory refused, holding: {error}"
-            self.get_logger().warning(why, throttle_duration_sec=1.0)
+            self._refuse(name, str(error))
+        else:
+            self._reasons[name] = ""
+
+    def _refuse(self, name: str, reason: str) -> None:
+        """Count a refused trajectory, and log its reason where it is a new one."""
+        self._refused += 1
+        if self._reasons[name] != reason:
+            self.get_logger().warning(f"{name}_controller: trajectory refused, holding: {reason}")
+        self._reasons[name] = reason
 
     def _on_reset(self, request: ResetScene.Request, response: ResetScene.Response) -> ResetScene.Response:
         seed = request.seed if request.seed >= 0 else self._sim.seed + 1
@@ -154,11 +167,12 @@ class YamSimNode(Node):
         return response
 
     def _after_reset(self) -> None:
-        """Old commands, unfinished pictures and the old task state end with the old scene."""
+        """Old commands and unfinished pictures end with the old scene; the new one's first frame is its very start."""
         for name, _, start in _groups(self._sim):
             self._followers[name].reset(start, self._sim.time_ns)
-        self._pending = []
-        self._publish_task_state(self._stamp_ns(time.monotonic_ns()))
+        stamp_ns = self._stamp_ns(time.monotonic_ns())
+        self._publish_task_state(stamp_ns)
+        self._capture(stamp_ns)
         self.get_logger().info(f"scene of seed {self._sim.seed}: {self._sim.instruction}")
 
     # --- the world out
@@ -181,8 +195,11 @@ class YamSimNode(Node):
             self._publish_task_state(stamp_ns)
         behind = bool(self._pending) or self._pacer.lag_ns(time.monotonic_ns()) > self._frames.period_ns
         if self._frames.take(now_ns, behind):
-            self._sim.capture(CAMERA_NAMES)
-            self._pending, self._captured_ns = list(CAMERA_NAMES), stamp_ns
+            self._capture(stamp_ns)
+
+    def _capture(self, stamp_ns: int) -> None:
+        self._sim.capture(CAMERA_NAMES)
+        self._pending, self._captured_ns = list(CAMERA_NAMES), stamp_ns
 
     def _draw_pending(self) -> None:
         """Draw at least one picture of the frame at hand, and more while they fit before the next period."""

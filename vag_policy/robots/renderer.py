@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-# What one llvmpipe core cannot afford at 90 images a second; the price is a flatter picture.
+# Left out so that software rendering keeps up with three cameras; the price is a flatter picture.
 _FLAGS_OFF = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_HAZE)
 _MAX_GEOMS = 400
 

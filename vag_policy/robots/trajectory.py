@@ -56,10 +56,7 @@ class TrajectoryFollower:
             raise ValueError("time_from_start must be above 0 and grow from point to point")
         begin = start_ns or now_ns
         if begin + times_ns[-1] <= now_ns:
-            late = (now_ns - begin - times_ns[-1]) * 1e-9
-            raise ValueError(
-                f"the trajectory ended {late:.3f} s ago; leave its header's stamp at 0 to start on arrival"
-            )
+            raise ValueError("the trajectory's end is past; leave its header's stamp at 0 to start on arrival")
         order = [list(names).index(name) for name in self.names]
         desired = self.desired(now_ns)
         self._times = np.array([now_ns, *(begin + time for time in times_ns)], np.float64)

@@ -73,7 +73,7 @@ def _room(world: Element, rig: RigGeometry) -> None:
             leg = Shape("box", (0.05, 0.05, foot), (x, y, -0.03 - foot / 2), "table_edge", collides=False)
             add_geom(table, leg)
     add_geom(world, Shape("box", (_ROOM, _ROOM, 0.02), (0.0, 0.0, -_TABLE_HEIGHT - 0.01), "floor"))
-    for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):  # walls: a skybox would cost twice as much
+    for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):  # walls, since a skybox is slow to draw
         size = (0.02 if x else _ROOM, 0.02 if y else _ROOM, 3.0)
         place = (x * _ROOM / 2, y * _ROOM / 2, 1.5 - _TABLE_HEIGHT)
         add_geom(world, Shape("box", size, place, "wall", collides=False))
