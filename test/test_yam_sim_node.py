@@ -308,3 +308,11 @@ def test_bad_parameters_end_the_node_with_a_reason(tmp_path, parameters, why):
         assert process.wait() == 2
         assert why in process.log()
         assert "Traceback" not in process.log()
+
+
+def test_a_machine_that_cannot_render_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    with NodeProcess(MODULE, tmp_path, DOMAIN + 2) as process:
+        assert process.wait() == 2
+        assert "no headless OpenGL" in process.log()
+        assert "Traceback" not in process.log()

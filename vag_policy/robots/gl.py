@@ -16,11 +16,9 @@ _EGL_EXTENSIONS, _EGL_DEVICE = 0x3055, 0x313F
 def choose(environ: MutableMapping[str, str] = os.environ) -> str:
     """Set MUJOCO_GL to ``egl`` where EGL has a device, else to ``osmesa``, and return it; a set one stays.
 
-    MuJoCo reads the variable once, at import, and PyOpenGL cannot change its platform afterwards: so the library is
-    asked here, by itself, instead of trying one renderer after the other.
-
-    Raises:
-        RuntimeError: there is neither; the message says what to install.
+    Where there is neither it becomes ``disable``: physics runs, and a ``Renderer`` says what to install. MuJoCo reads
+    the variable once, at import, and PyOpenGL cannot change its platform afterwards: so the library is asked here, by
+    itself, instead of trying one renderer after the other.
     """
     if not environ.get("MUJOCO_GL"):
         if _egl_works():
@@ -28,7 +26,7 @@ def choose(environ: MutableMapping[str, str] = os.environ) -> str:
         elif _loads("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so"):
             environ["MUJOCO_GL"] = "osmesa"
         else:
-            raise RuntimeError(HELP)
+            environ["MUJOCO_GL"] = "disable"
     return environ["MUJOCO_GL"]
 
 

@@ -11,6 +11,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from vag_policy.robots import gl
+
 # Left out so that software rendering keeps up with three cameras; the price is a flatter picture.
 _FLAGS_OFF = (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_HAZE)
 _MAX_GEOMS = 400
@@ -26,6 +28,8 @@ class Renderer:
     """
 
     def __init__(self, model: mujoco.MjModel, cameras: Sequence[str], width: int, height: int) -> None:
+        if not hasattr(mujoco, "GLContext"):  # MUJOCO_GL is "disable"
+            raise RuntimeError(gl.HELP)
         self._thread = threading.get_ident()
         self._model = model
         self._rect = mujoco.MjrRect(0, 0, width, height)

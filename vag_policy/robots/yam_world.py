@@ -54,7 +54,7 @@ def _visual(root: Element) -> None:
     width, height = _MAX_IMAGE
     SubElement(visual, "global", offwidth=str(width), offheight=str(height))
     SubElement(visual, "quality", offsamples="0", shadowsize="0", numslices="20", numstacks="10")
-    SubElement(visual, "map", znear="0.008", zfar="6")
+    SubElement(visual, "map", znear="0.008", zfar="12")
     SubElement(visual, "headlight", ambient="0.42 0.42 0.42", diffuse="0.28 0.28 0.28", specular="0 0 0")
 
 
