@@ -73,7 +73,6 @@ SECOND_NS = 1_000_000_000
 TASK_STATE_NS = SECOND_NS // 5
 MAX_STEP_NS = 2_100_000
 MAX_LAG_NS = SECOND_NS // 10
-IDLE_NS = SECOND_NS
 
 
 @dataclass
@@ -253,7 +252,7 @@ class YamSimNode(Node):
         accepted = sum(follower.accepted for follower in self._followers.values())
         age_ns = self._sim.time_ns - last_ns
         values = {"accepted": accepted, "refused": self._refused, "age_s": age_ns / SECOND_NS}
-        idle = not accepted or age_ns > IDLE_NS
+        idle = not accepted or age_ns > SECOND_NS
         return OK, "no command for 1 s: holding the last one" if idle else "following", values
 
     def stop(self) -> None:
