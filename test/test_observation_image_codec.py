@@ -131,10 +131,10 @@ def test_bayer_interpolates_bilinearly(encoding):
 
 @pytest.mark.parametrize("big_endian", [False, True])
 def test_mono16_in_both_byte_orders(big_endian):
-    values = np.array([[0, 257, 0x0102, 0x8000, 65535]])
+    values = np.array([[0, 257, 0x0102, 0x8000, 65280, 65535]])
     data = values.astype(">u2" if big_endian else "<u2").tobytes()
-    decoded = decode(RawFrame("mono16", 1, 5, 10, big_endian, data))
-    assert decoded[0].tolist() == [[v] * 3 for v in (0, 1, 1, 128, 255)]
+    decoded = decode(RawFrame("mono16", 1, 6, 12, big_endian, data))
+    assert decoded[0].tolist() == [[v] * 3 for v in (0, 1, 1, 128, 254, 255)]
 
 
 def test_the_resize_sees_full_size_pixels_and_its_result_is_rgb():

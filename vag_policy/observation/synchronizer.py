@@ -151,7 +151,7 @@ class Synchronizer:
             self._due = due + period if due + period - early > stamp else stamp + period
             wall = self._reference.arrival_period(now)
             if rhythm and wall:
-                frames = (self._due - early - stamp) / rhythm
+                frames = -(-(self._due - early - stamp) // rhythm)  # to the next one that is due, rounded up
                 self.idle_until_ns = now + int((frames - 0.5) * wall)
         if len(self._open) == self.config.frames:
             self._refuse([f"{self.config.frames} frames of {self.config.reference} wait already"])
