@@ -1,0 +1,81 @@
+"""What camera_sync says about its streams on /diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vag_policy.nodes.common import ERROR, OK, STALE, WARN
+from vag_policy.observation.stream import StreamStatus
+from vag_policy.observation.synchronizer import Synchronizer
+
+Report = tuple[bytes, str, Mapping[str, Any]]
+
+
+class StreamCheck:
+    """One stream's entry. Counters make a WARN in the second in which they grow."""
+
+    def __init__(self, topic: str, publishers: Callable[[], int]) -> None:
+        self._topic = topic
+        self._publishers = publishers
+        self._gaps = self._unstamped = 0
+
+    def report(self, status: StreamStatus) -> Report:
+        """Level, message and values of ``status``."""
+        gaps, unstamped = status.gaps - self._gaps, status.unstamped - self._unstamped
+        self._gaps, self._unstamped = status.gaps, status.unstamped
+        values = {
+            "topic": self._topic,
+            "rate (Hz)": status.rate_hz,
+            "received": status.received,
+            "lost": status.gaps,
+            "repeated stamps": status.repeats,
+            "without stamp": status.unstamped,
+            "newest stamp (ns)": status.last_stamp_ns,
+        }
+        if unstamped:
+            return WARN, f"{unstamped} messages with stamp 0 dropped: the driver must stamp them", values
+        if status.state != "ok":
+            return STALE, self._stale(status), values
+        if gaps:
+            return WARN, f"{gaps} messages lost of {self._topic}, {status.rate_hz:.1f} Hz arrive", values
+        return OK, f"{status.rate_hz:.1f} Hz", values
+
+    def _stale(self, status: StreamStatus) -> str:
+        missing = f"; without a position: {', '.join(status.missing)}" if status.missing else ""
+        silent = status.silent_ns / 1e9
+        if status.state == "repeating":
+            return f"frozen: {self._topic} repeats one stamp for {silent:.1f} s{missing}"
+        if status.state == "frozen":
+            return f"frozen: {self._topic} sends new stamps with the same picture"
+        if status.missing and status.silent_ns >= 0 and status.rate_hz > 0:
+            return f"{self._topic} arrives{missing}"
+        since = f"silent for {silent:.1f} s" if status.silent_ns >= 0 else "nothing has arrived"
+        return f"{self._topic}: {since}, publishers: {self._publishers()}{missing}"
+
+
+class OutcomeCheck:
+    """The node's own entry: how many Observations came out, and why not."""
+
+    def __init__(self, synchronizer: Synchronizer) -> None:
+        self._synchronizer = synchronizer
+        self._published = self._refused = self._resets = 0
+
+    def report(self, published: int, unreadable: int, problem: str) -> Report:
+        """``published`` Observations and ``unreadable`` matches so far; ``problem`` of the last unreadable one."""
+        refused = self._synchronizer.refused + unreadable
+        fresh, lost = published - self._published, refused - self._refused
+        jumps = self._synchronizer.resets - self._resets
+        self._published, self._refused, self._resets = published, refused, self._synchronizer.resets
+        values = {"published": published, "refused": refused, "backward jumps": self._synchronizer.resets}
+        reason = problem or self._synchronizer.problem
+        if jumps > 2 and not fresh and self._synchronizer.last_jump is not None:
+            stream = self._synchronizer.last_jump.stream
+            return ERROR, f"stamps of {stream} went back {jumps} times: do two publishers share its topic?", values
+        if lost and not fresh:
+            return ERROR, f"no Observation: {reason}", values
+        if not fresh:
+            return STALE, f"no Observation: no frame of {self._synchronizer.config.reference}, the reference", values
+        if lost:
+            return WARN, f"{fresh} Observations, {lost} reference frames refused: {reason or 'recovered'}", values
+        return OK, f"{fresh} Observations", values
