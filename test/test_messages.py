@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from builtin_interfaces.msg import Duration, Time
 from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import Image
 from vag_interfaces.msg import ActionChunk, PolicyTrace, TemporalRatioPhase
 
 from vag_policy.monitoring.phase import Phase
@@ -100,13 +101,23 @@ def test_image_of_a_view_is_dense():
 
 @pytest.mark.parametrize(
     ("field", "value", "word"),
-    [("encoding", "bgr8", "dense rgb8"), ("step", 30, "dense rgb8"), ("height", 7, "dense rgb8")],
+    [
+        ("encoding", "bgr8", "dense rgb8"),
+        ("step", 30, "dense rgb8"),
+        ("height", 7, "9x7 rgb8 has 162 bytes"),
+        ("height", 0, "9x0 rgb8"),
+    ],
 )
 def test_observation_with_a_bad_image_is_refused(field, value, word):
     message = messages.observation_to_msg(make_observation(), "top")
     setattr(message.image, field, value)
     with pytest.raises(ValueError, match=word):
         messages.observation_from_msg(message)
+
+
+def test_an_image_without_pixels_is_refused():
+    with pytest.raises(ValueError, match="0x0"):
+        messages.image_from_msg(Image(encoding="rgb8"))
 
 
 def test_observation_with_lengths_that_disagree_is_refused():

@@ -46,7 +46,7 @@ def test_summary_is_the_mean_over_euler_steps():
         ((1.0, math.inf), (1.0, 1.0), "TR is inf"),
         ((1.0, 1.0), (1.0, math.nan), "TR_0 is nan"),
         ((1.0, 1.0), (0.0, 0.0), "TR_0 is 0.0"),
-        ((), (), "TR is nan"),
+        ((), (), "no TR"),
     ],
 )
 def test_one_bad_step_is_a_named_fault(ratio, baseline, word):

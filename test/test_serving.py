@@ -179,13 +179,15 @@ def test_a_jump_while_idle_starts_nothing():
     assert s.restart() is False
 
 
-def test_only_the_first_fault_of_a_fruitless_episode_is_first():
+def test_faults_are_counted_for_the_episode_they_belong_to():
     s = session()
     s.begin("go")
-    first = s.admit(seen(T0), T0)
-    assert s.fail(first) is True
-    assert s.fail(s.admit(seen(T0 + 1), T0 + 1)) is False
-    assert s.faults == 2
+    ticket = s.admit(seen(T0), T0)
+    assert s.fail(ticket) is True
+    assert s.faults == 1
+    s.begin("go on")
+    assert s.fail(ticket) is False
+    assert s.faults == 0
 
 
 @pytest.mark.parametrize("values", [("sometimes", 1, 0), ("async", 0, 0), ("async", 1, -1)])
@@ -245,10 +247,15 @@ def test_worker_survives_work_that_raises(monkeypatch):
 
 
 def test_worker_that_cannot_be_interrupted_is_reported_and_its_callers_are_freed():
-    release = threading.Event()
-    worker = LatestWorker(lambda item: release.wait(10.0), "test")
+    release, started, freed = threading.Event(), threading.Event(), threading.Event()
+
+    def work(_item):
+        started.set()
+        release.wait(10.0)
+
+    worker = LatestWorker(work, "test")
     worker.put(1)
-    freed = threading.Event()
+    assert started.wait(5.0)
 
     def caller():
         with pytest.raises(WorkerStoppedError):

@@ -19,15 +19,19 @@ class RatioSummary:
         baseline: TR_0, mean over the Euler steps.
         relative: ``ratio / baseline - 1``; 0 for an episode's first replan.
         guidance_scale: s, mean over the Euler steps.
+        steps: Euler steps measured.
     """
 
     ratio: float
     baseline: float
     relative: float
     guidance_scale: float
+    steps: int
 
     def fault(self) -> str:
         """Why the ratio cannot be trusted, or an empty string."""
+        if not self.steps:
+            return "the trace holds no TR"
         for name, value in (("TR", self.ratio), ("TR_0", self.baseline)):
             if not np.isfinite(value):
                 return f"{name} is {value}"
@@ -44,7 +48,7 @@ def summarise(trace: Trace) -> RatioSummary:
         for values in (trace.ratio, trace.baseline, trace.guidance_scale)
     )
     relative = ratio / baseline - 1.0 if baseline else float("nan")
-    return RatioSummary(ratio, baseline, relative, scale)
+    return RatioSummary(ratio, baseline, relative, scale, trace.ratio.size)
 
 
 def layer_ratios(trace: Trace) -> NDArray[np.float64]:

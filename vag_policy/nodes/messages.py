@@ -48,6 +48,19 @@ def image_to_msg(image: NDArray[np.uint8], stamp_ns: int, frame_id: str) -> Imag
     return message
 
 
+def image_from_msg(message: Image) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8 RGB, a view on the message's bytes.
+
+    Raises:
+        ValueError: not a dense rgb8 image, which is what this package publishes.
+    """
+    if message.encoding != "rgb8" or message.step != message.width * 3:
+        raise ValueError(f"expected a dense rgb8 image, got {message.encoding} with step {message.step}")
+    if len(message.data) != message.height * message.step or not message.data:
+        raise ValueError(f"an image of {message.width}x{message.height} rgb8 has {len(message.data)} bytes")
+    return np.frombuffer(message.data, np.uint8).reshape(message.height, message.width, 3)
+
+
 def observation_to_msg(observation: Observation, frame_id: str) -> ObservationMsg:
     """An Observation as a message, stamped with its reference stamp."""
     message = ObservationMsg(
@@ -64,23 +77,16 @@ def observation_to_msg(observation: Observation, frame_id: str) -> ObservationMs
 
 
 def observation_from_msg(message: ObservationMsg) -> Observation:
-    """The Observation in a message. The image is a read-only view on the message's bytes.
+    """The Observation in a message. The image is a view on the message's bytes.
 
     Raises:
         ValueError: the image is not a dense rgb8 image, or lengths disagree.
     """
-    image = message.image
-    if image.encoding != "rgb8" or image.step != image.width * 3 or len(image.data) != image.height * image.step:
-        raise ValueError(
-            f"an Observation's image must be dense rgb8, got {image.encoding} {image.width}x{image.height} with step "
-            f"{image.step} and {len(image.data)} bytes"
-        )
     if not len(message.source_names) == len(message.source_stamps) == len(message.source_ages):
         raise ValueError("an Observation's source_names, source_stamps and source_ages must be of one length")
-    pixels = np.frombuffer(image.data, np.uint8).reshape(image.height, image.width, 3)
     return Observation(
         stamp_ns=ns_from_stamp(message.header.stamp),
-        image=pixels,
+        image=image_from_msg(message.image),
         camera_names=tuple(message.camera_names),
         state=np.frombuffer(message.state, np.float32),
         state_names=tuple(message.state_names),

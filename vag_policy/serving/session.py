@@ -161,12 +161,11 @@ class PlanningSession:
             return True
 
     def fail(self, ticket: Ticket) -> bool:
-        """Count a replan that raised; True where it is the episode's first."""
+        """Count a replan that raised, unless its episode is over (then False)."""
         with self._lock:
-            if not self._current(ticket):
-                return False
-            self.faults += 1
-            return self.replans == 0 and self.faults == 1
+            current = self._current(ticket)
+            self.faults += current
+            return current
 
     def _forget(self) -> None:
         self._not_before_ns = self._started_ns = self._planned_ns = None
