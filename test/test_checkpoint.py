@@ -147,6 +147,7 @@ def edit_manifest(folder, edit):
         (lambda m: m["preset"].pop("tr_layer"), "preset: field tr_layer is missing"),
         (lambda m: m["preset"]["head"].update(depth=4), "preset.head: unknown field depth; allowed: frames, group"),
         (lambda m: m["preset"]["head"].update(layers="4"), "preset.head.layers must be <class 'int'>, got '4'"),
+        (lambda m: m["preset"]["head"].update(layers=True), "preset.head.layers must be <class 'int'>, got True"),
         (lambda m: m["preset"]["video"].update(cameras="top"), "preset.video.cameras must be .*got 'top'"),
         (lambda m: m["preset"]["guidance"].update(mode="x"), "preset.guidance: unknown guidance mode 'x'"),
         (lambda m: m.update(preset=[1]), r"preset must be an object, got \[1\]"),

@@ -103,20 +103,22 @@ def run(head, features, guidance, baseline=None, layers=(2,), tr_layer=2, steps=
 
 
 def reference_run(reference, features, config, baseline, layer=2):
-    """The same by the book: every branch at every step, from full attention."""
+    """The same by the book, from full attention."""
     actions, state, _ = make_inputs()
     ratios, scales = [], []
     for step in range(STEPS):
         time = 1 - step / STEPS
         conditional, attention = reference.velocity(actions, time, state, features[0], SIGMA)
-        null, plan = (reference.velocity(actions, time, state, one, SIGMA)[0] for one in features[1:])
         mass = reference.frame_mass(attention[layer - 1], len(features[0]), ACTIONS)
         ratios.append((mass[1:].sum() / mass[0]).item())
         s = {"none": 0.0, "flat": 1.0}.get(config.mode)
         if s is None:
             s = min(max(ratios[-1] / baseline[step] - 1, 0.0), config.s_max)
         scales.append(s)
-        velocity = conditional + s * config.w_lang * (conditional - null) + s * config.w_plan * (plan - conditional)
+        velocity = conditional
+        if s:
+            null, plan = (reference.velocity(actions, time, state, one, SIGMA)[0] for one in features[1:])
+            velocity = conditional + s * config.w_lang * (conditional - null) + s * config.w_plan * (plan - conditional)
         actions = actions - velocity / STEPS
     return actions, ratios, scales
 

@@ -31,7 +31,6 @@ __all__ = ["load", "random_policy", "save"]
 FORMAT = 1
 FAMILY = "vam"
 MANIFEST = "manifest.json"
-_JSON_TYPES: dict[Any, Any] = {int: int, str: str, float: (float, int), tuple: list}
 NETWORKS = ("tokenizer", "backbone", "head")
 EMBEDDINGS = "instructions"
 """Folder of instruction embeddings inside a checkpoint, where the preset's text is not computed on the spot."""
@@ -166,13 +165,21 @@ def _build(cls: type[Any], data: Any, where: str) -> Any:
         hint, value = hints[field.name], data[field.name]
         if is_dataclass(hint):
             value = _build(hint, value, f"{where}.{field.name}")  # type: ignore[arg-type]
-        elif not isinstance(value, _JSON_TYPES[get_origin(hint) or hint]):
+        elif not _json_fits(value, get_origin(hint) or hint):
             raise PolicyError(f"{where}.{field.name} must be {hint}, got {value!r}")
         values[field.name] = value
     try:
         return cls(**values)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"{where}: {error}") from error
+
+
+def _json_fits(value: Any, wanted: Any) -> bool:
+    """Whether a JSON value can stand for a field: lists for tuples, whole numbers for floats, no booleans for either."""
+    if isinstance(value, bool):
+        return wanted is bool
+    stand_ins: dict[Any, Any] = {tuple: list, float: (float, int)}
+    return isinstance(value, stand_ins.get(wanted, wanted))
 
 
 def _load_weights(module: nn.Module, path: Path) -> None:
