@@ -53,6 +53,15 @@ def test_a_round_trip_is_bit_equal(policy, saved):
     ]
 
 
+def test_the_preset_is_known_without_the_weights(policy, folder):
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    assert checkpoint.stored_preset(folder) == policy.preset
+    edit_manifest(folder, lambda m: m["preset"].update(name="yammy"))
+    with pytest.raises(PolicyError, match="unknown preset 'yammy'"):
+        checkpoint.stored_preset(folder)
+
+
 def test_saving_over_a_checkpoint_replaces_it(policy, folder):
     other = checkpoint.random_policy("tiny", seed=4)
     assert not weights_equal(other.model.head, policy.model.head)

@@ -26,7 +26,7 @@ from vag_policy.vam.presets import PRESETS, VamPreset, override
 from vag_policy.vam.untrained import random_policy
 from vag_policy.video.instruction import instruction_encoder
 
-__all__ = ["load", "random_policy", "save"]
+__all__ = ["load", "random_policy", "save", "stored_preset"]
 
 FORMAT = 1
 FAMILY = "vam"
@@ -175,7 +175,7 @@ def _build(cls: type[Any], data: Any, where: str) -> Any:
 
 
 def _json_fits(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value can stand for a field: lists for tuples, whole numbers for floats, no booleans for either."""
+    """Whether a JSON value can stand for a field: lists for tuples, integers for floats, no booleans."""
     if isinstance(value, bool):
         return wanted is bool
     stand_ins: dict[Any, Any] = {tuple: list, float: (float, int)}
