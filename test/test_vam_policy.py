@@ -1,7 +1,5 @@
 """Observation to Plan: inputs by name, episodes and TR_0, lazy guidance, reproducibility, what moves the chunk."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -248,11 +246,6 @@ def test_branches_run_only_once_attention_rises(guided, monkeypatch):
     assert all(ms >= 0 for ms in plan.trace.stage_ms.values())
 
 
-def with_guidance(policy, **changes):
-    """Change the policy's guidance settings for one test; the caller restores ``preset``."""
-    policy.preset = replace(policy.preset, guidance=replace(policy.preset.guidance, **changes))
-
-
 def test_each_branch_moves_the_chunk_and_null_branch_kinds_differ(guided):
     kept, observation, chunks = guided.preset, make_observation(guided), {}
     settings = {
@@ -264,10 +257,13 @@ def test_each_branch_moves_the_chunk_and_null_branch_kinds_differ(guided):
     }
     try:
         for name, changes in settings.items():
-            with_guidance(guided, **changes)
+            guided.preset = kept
+            guided.set_guidance(changes)
             guided.reset()
             chunks[name] = guided.plan(observation, INSTRUCTION, 0)
-            guided.preset = kept
+        with pytest.raises(ValueError, match="unknown guidance mode 'loud'; allowed: none, flat, adaptive"):
+            guided.set_guidance({"w_lang": 0.5, "mode": "loud"})
+        assert guided.preset.guidance.w_lang == 0.0  # nothing was changed
     finally:
         guided.preset = kept
     assert [plan.trace.branches for plan in chunks.values()] == [(), ("null",), ("null",), ("plan",), ("plan",)]
