@@ -13,7 +13,7 @@ from vag_policy import checkpoint
 from vag_policy.policy import PolicyError
 from vag_policy.vam.normalization import Normalization
 from vag_policy.vam.policy import VamPolicy
-from vag_policy.vam.presets import preset
+from vag_policy.vam.presets import override, preset
 from vag_policy.video.instruction import EmbeddingCache
 from vag_policy.video.presets import TextConfig
 
@@ -80,11 +80,11 @@ def test_overrides_and_dtype(saved):
     plan = loaded.plan(make_observation(loaded), INSTRUCTION, 0)
     assert np.isfinite(plan.actions).all()
     assert plan.trace.guidance == "flat" and plan.trace.branches == ("null", "plan")
-    assert plan.trace.layers == (1, 3) and plan.trace.solver_index == 1
+    assert plan.trace.layers == (1, loaded.preset.tr_layer) and plan.trace.solver_index == 1
     with pytest.raises(PolicyError, match="unknown setting 'guidanse'.*its fields: name, video, head"):
         checkpoint.load(saved, overrides={"guidanse": "flat"})
-    with pytest.raises(PolicyError, match=r"head.safetensors: tensor layers.3.mlp_norm.plain_scale is missing"):
-        checkpoint.load(saved, overrides={"head.layers": 5})
+    with pytest.raises(PolicyError, match=r"head.safetensors: tensor layers.\d+.mlp_norm.plain_scale is missing"):
+        checkpoint.load(saved, overrides={"head.layers": loaded.preset.head.layers + 1})
 
 
 def test_bfloat16_computes_what_float32_does(saved):
@@ -106,22 +106,22 @@ def test_random_policies_are_their_seeds(policy):
         VamPolicy(policy.model, policy.encoder, policy.normalization, seed=-1)
 
 
-def test_pretrained_video_weights_are_taken_from_a_diffusers_folder(policy, tmp_path):
-    policy.model.backbone.transformer.save_pretrained(tmp_path / "transformer")
-    tokenizer = policy.model.tokenizer
-    tokenizer.vae.save_pretrained(tmp_path / "vae")
-    # The random policy measured its latents; a published VAE states its own statistics in its config.
-    statistics = {
-        "video.tokenizer.latents_mean": tuple(tokenizer.vae.config.latents_mean),
-        "video.tokenizer.latents_std": tuple(tokenizer.vae.config.latents_std),
-    }
-    started = checkpoint.random_policy("tiny", seed=8, overrides=statistics, video_weights=tmp_path)
-    assert weights_equal(started.model.backbone, policy.model.backbone)
-    assert weights_equal(started.model.tokenizer, tokenizer)
-    assert not weights_equal(started.model.head, policy.model.head)
+def test_pretrained_video_weights_are_taken_from_a_diffusers_folder(tmp_path):
+    cache = EmbeddingCache(tmp_path / "instructions", TextConfig("cosmos_reason1", tokens=6, width=48))
+    cache.store(INSTRUCTION, torch.randn(6, 48))
+    trained = checkpoint.random_policy("libero", overrides=SMALL_LIBERO, embeddings=cache.folder).model
+    trained.backbone.transformer.save_pretrained(tmp_path / "transformer")
+    trained.tokenizer.vae.save_pretrained(tmp_path / "vae")
+    options = {"overrides": SMALL_LIBERO, "embeddings": cache.folder}
+    started = checkpoint.random_policy("libero", seed=8, video_weights=tmp_path, **options)
+    assert weights_equal(started.model.backbone, trained.backbone)
+    assert weights_equal(started.model.tokenizer, trained.tokenizer)
+    assert not weights_equal(started.model.head, trained.head)
+    # A published VAE states its own latent statistics; only a random one's are measured.
+    assert started.preset.video.tokenizer == override(preset("libero"), SMALL_LIBERO).video.tokenizer
     assert np.isfinite(started.plan(make_observation(started), INSTRUCTION, 0).actions).all()
     with pytest.raises(ValueError, match="no model in"):
-        checkpoint.random_policy("tiny", video_weights=tmp_path / "elsewhere")
+        checkpoint.random_policy("libero", video_weights=tmp_path / "elsewhere", **options)
 
 
 def test_instruction_embeddings_live_in_the_checkpoint(tmp_path):

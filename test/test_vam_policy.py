@@ -47,8 +47,9 @@ def test_a_plan_with_its_trace(policy):
     assert plan.actions.shape == (50, 14) and plan.actions.dtype == np.float64
     assert (plan.names, plan.execute, plan.period_ns) == (policy.action_names, 30, 33_333_333)
     trace = plan.trace
-    assert (trace.layers, trace.monitored_layer) == ((3,), 3)
-    assert trace.attention.shape == (10, 1, 5) and trace.attention_grid.shape == (5, 5, 18)
+    layer = policy.preset.tr_layer
+    assert (trace.layers, trace.monitored_layer) == ((layer,), layer)
+    assert trace.attention.shape == (10, len(trace.layers), 5) and trace.attention_grid.shape == (5, *policy.preset.grid)
     np.testing.assert_allclose(trace.ratio, trace.attention[:, 0, 1:].sum(1) / trace.attention[:, 0, 0], rtol=1e-6)
     assert (trace.ratio > 0).all() and np.isfinite(trace.ratio).all()
     np.testing.assert_array_equal(trace.baseline, trace.ratio)
@@ -159,10 +160,10 @@ def bad_state(policy, name, value):
             "lacks camera right_wrist; it has top, left_wrist, front",
         ),
         (
-            lambda p: {"image": np.zeros((72, 280, 3), np.uint8)},
-            "is 280x72 for 3 cameras, expected 96x72 each: 288x72",
+            lambda p: {"image": picture(p)[:, :-8]},
+            "is {less}x{high} for 3 cameras, expected {tile}x{high} each: {wide}x{high}",
         ),
-        (lambda p: {"image": np.zeros((80, 288, 3), np.uint8)}, "is 288x80 for 3 cameras"),
+        (lambda p: {"image": picture(p)[:-1]}, "is {wide}x{lower} for 3 cameras"),
         (
             lambda p: {"state": np.zeros(13, np.float32), "state_names": p.state_names[:-1]},
             "lacks state right_joint7; it has left_joint1",
@@ -177,6 +178,8 @@ def bad_state(policy, name, value):
     ],
 )
 def test_an_observation_that_does_not_fit_is_refused_by_name(policy, changes, message):
+    wide, high = policy.image_size
+    message = message.format(wide=wide, high=high, tile=wide // 3, less=wide - 8, lower=high - 1)
     with pytest.raises(PolicyError, match=message):
         policy.plan(make_observation(policy, **changes(policy)), INSTRUCTION, 0)
 
@@ -309,7 +312,7 @@ def test_a_reset_during_a_replan_is_not_undone_by_it(guided, monkeypatch):
 def test_imagined_video_follows_the_plans_rollout(policy, monkeypatch):
     observation = make_observation(policy)
     frames = policy.imagine(observation, INSTRUCTION)
-    assert frames.shape == (17, 72, 288, 3) and frames.dtype == np.uint8
+    assert frames.shape == (17, *observation.image.shape) and frames.dtype == np.uint8
     assert np.ptp(frames) > 0
     with pytest.raises(ValueError, match="one of 5, 9, 24, got 6"):
         policy.imagine(observation, INSTRUCTION, frames=6)

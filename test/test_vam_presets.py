@@ -25,7 +25,7 @@ def test_describe_counts_real_modules(name):
     expected = {
         "yam": {"tokens_per_frame": 462, "video_tokens": 2310, "backbone_parameters": 2_059_174_912},
         "libero": {"tokens_per_frame": 98, "video_tokens": 490, "backbone_parameters": 2_059_174_912},
-        "tiny": {"tokens_per_frame": 90, "video_tokens": 450},
+        "tiny": {"tokens_per_frame": preset("tiny").tokens_per_frame, "video_tokens": preset("tiny").video_tokens},
     }[name]
     assert {key: numbers[key] for key in expected} == expected
     assert numbers["sigma_grid"] == [1.0, 0.95266, 0.88321, 0.77143, 0.56165, 0.02441]
@@ -60,14 +60,14 @@ def test_override_reaches_nested_fields_and_leaves_the_preset_alone():
         ({"guidance.s_max": float("nan")}, "s_max must be finite and not negative"),
         ({"guidance.plan_frames": 6}, "latent frames must be one of 5, 9, 24, got 6"),
         ({"head.prefix_mode": "lazy"}, "unknown prefix_mode 'lazy'; allowed: per_step, cached"),
-        ({"head.group": 2}, r"a grid of \(5, 18\) tokens cannot be grouped by 2x2"),
-        ({"head.video_width": 64}, "the head takes features 64 wide, the backbone makes 128"),
+        ({"head.group": 4}, r"a grid of \(14, 28\) tokens cannot be grouped by 4x4"),
+        ({"head.video_width": 64}, "the head takes features 64 wide, the backbone makes 2048"),
         ({"head.layers": 0}, "head layers must be positive"),
         ({"head.head_dim": 33}, "must be even"),
         ({"head.frames": 6}, "a rollout of 5 latent frames is shorter than the head's 6"),
-        ({"tr_layer": 5}, "TR layers must be 1..4, got 5"),
-        ({"tr_extra_layers": [0]}, "TR layers must be 1..4, got 0"),
-        ({"execute": 51}, "execute must be 1..action_horizon, got 51 of 50"),
+        ({"tr_layer": 19}, "TR layers must be 1..18, got 19"),
+        ({"tr_extra_layers": [0]}, "TR layers must be 1..18, got 0"),
+        ({"execute": 18}, "execute must be 1..action_horizon, got 18 of 17"),
         ({"execute": "5"}, "setting 'execute' must be int, got '5'"),
         ({"execute": True}, "setting 'execute' must be int, got True"),
         ({"euler_steps": 0}, "must be positive"),
@@ -77,7 +77,7 @@ def test_override_reaches_nested_fields_and_leaves_the_preset_alone():
 )
 def test_refused_settings_say_what_is_allowed(changes, message):
     with pytest.raises(ValueError, match=message):
-        override(preset("tiny"), changes)
+        override(preset("libero"), changes)
 
 
 def test_measured_layers_contain_the_monitored_one():
