@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
-from video_reference import install_resize, published_transformer
+from video_reference import SMALL_BACKBONE, install_resize, library_transformer, published_transformer
 
 from vag_policy.video.backbone import VideoBackbone
-from vag_policy.video.presets import video_preset
+from vag_policy.video.presets import BackboneConfig
 
-CONFIG = replace(video_preset("tiny").backbone, num_layers=4, num_attention_heads=2)
+CONFIG = BackboneConfig(**SMALL_BACKBONE)
 TOKENS = 6
 
 
@@ -44,7 +44,7 @@ def library_inputs(latents, anchor, sigma):
 @torch.no_grad()
 def test_velocity_is_forward_exactly(backbone):
     latents, anchor, embedding = make_inputs(batch=2)
-    expected = backbone.transformer(
+    expected = library_transformer(backbone.transformer)(
         **library_inputs(latents, anchor, 0.3), encoder_hidden_states=embedding, return_dict=False
     )[0]
     assert torch.equal(backbone.velocity(latents, anchor, 0.3, backbone.text(embedding)), expected)
@@ -71,11 +71,9 @@ def test_eighteen_channels_are_the_published_model(backbone, monkeypatch):
 def test_features_are_a_hooked_full_run_exactly(backbone, block):
     latents, anchor, embedding = make_inputs()
     seen = {}
-    handle = backbone.transformer.transformer_blocks[block - 1].register_forward_hook(
-        lambda module, args, output: seen.update(hidden=output)
-    )
-    backbone.transformer(**library_inputs(latents, anchor, 0.8), encoder_hidden_states=embedding)
-    handle.remove()
+    library = library_transformer(backbone.transformer)
+    library.transformer_blocks[block - 1].register_forward_hook(lambda module, args, output: seen.update(hidden=output))
+    library(**library_inputs(latents, anchor, 0.8), encoder_hidden_states=embedding)
     features = backbone.features(latents, anchor, 0.8, backbone.text(embedding), block)
     assert features.shape == (1, 5, 3, 4, CONFIG.width)
     assert torch.equal(features.flatten(1, 3), seen["hidden"])

@@ -89,7 +89,8 @@ def test_order_of_words_reaches_the_video_features():
     preset = video_preset("tiny")
     torch.manual_seed(0)
     backbone, encoder = VideoBackbone(preset.backbone).eval(), WordEncoder(preset.text)
-    latents, anchor = torch.randn(1, 16, 5, 4, 4), torch.randn(1, 16, 1, 4, 4)
+    channels = preset.backbone.out_channels
+    latents, anchor = torch.randn(1, channels, 5, 4, 4), torch.randn(1, channels, 1, 4, 4)
 
     def features(text):
         return backbone.features(latents, anchor, 0.8, backbone.text(encoder.encode(text)[None]), 3)

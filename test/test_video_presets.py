@@ -21,13 +21,15 @@ from vag_policy.video.presets import (
     video_preset,
 )
 
+PATCH = video_preset("tiny").tokenizer
+
 
 @pytest.mark.parametrize(
     ("name", "latent_size", "grid", "tokens"),
     [
         ("yam", (84, 21), (11, 42), 462),
         ("libero", (56, 28), (14, 28), 392),
-        ("tiny", (36, 9), (5, 18), 90),
+        ("tiny", (36, 8), (4, 18), 72),
     ],
 )
 def test_token_counts(name, latent_size, grid, tokens):
@@ -50,7 +52,7 @@ def test_grid_is_what_the_network_makes_of_the_latents(name):
     with torch.device("meta"):
         backbone = VideoBackbone(replace(preset.backbone, num_layers=1))
         text = backbone.text(torch.empty(1, preset.text.tokens, preset.text.width))
-        latents = torch.empty(1, 16, preset.latent_frames, height, width)
+        latents = torch.empty(1, preset.backbone.out_channels, preset.latent_frames, height, width)
         features = backbone.features(latents, latents[:, :, :1], 0.5, text, block=1)
     assert features.shape == (1, 5, *preset.grid, preset.backbone.width)
 
@@ -108,11 +110,11 @@ def test_configuration_survives_json(name):
         ({"sigma_index": 6}, "sigma_index must be 0..5, got 6"),
         ({"latent_frames": 7}, "5, 9, 24, got 7"),
         ({"image_size": (288, 70)}, "multiples of 8.*288x70"),
-        ({"image_size": (280, 72)}, "divisible by 3 cameras"),
+        ({"image_size": (280, 64)}, "divisible by 3 cameras"),
         ({"cameras": ("top", "top", "wrist")}, "distinct"),
         ({"video_fps": 0}, "video_fps"),
         ({"text": TextConfig("words", 24, 128)}, "text is 128 wide, the backbone projects 256"),
-        ({"tokenizer": TokenizerConfig(z_dim=8, latents_mean=(0,) * 8, latents_std=(1,) * 8)}, "8 channels.*takes 16"),
+        ({"tokenizer": TokenizerConfig(z_dim=8, latents_mean=(0,) * 8, latents_std=(1,) * 8)}, "8 channels.*takes 48"),
     ],
 )
 def test_bad_preset_is_named(change, message):
@@ -131,6 +133,10 @@ def test_bad_preset_is_named(change, message):
         (TokenizerConfig(), {"latents_mean": (0.0,) * 15}, "latents_mean must have z_dim=16 entries, got 15"),
         (TokenizerConfig(), {"temperal_downsample": (True, True, True)}, "two of them true"),
         (TokenizerConfig(), {"dim_mult": (1, 2, 4)}, "four stages"),
+        (TokenizerConfig(), {"kind": "vae"}, "'vae'; allowed: wan, patch"),
+        (TokenizerConfig(), {"kind": "patch"}, "latents_mean and latents_std must be empty"),
+        (PATCH, {"z_dim": 193}, "z_dim must be 1..192"),
+        (PATCH, {"chroma_gain": 0.0}, "chroma_gain must be finite and positive"),
         (TextConfig("words", 4, 8), {"kind": "t5"}, "'t5'.*cosmos_reason1, words"),
         (TextConfig("words", 4, 8), {"tokens": 0}, "at least one token"),
     ],

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
-from video_reference import install_resize, published_transformer, reference_rollout
+from video_reference import SMALL_BACKBONE, install_resize, published_transformer, reference_rollout
 
 from vag_policy.video import anchor as anchor_module
 from vag_policy.video import backbone as backbone_module
 from vag_policy.video import sampler
 from vag_policy.video.backbone import VideoBackbone
-from vag_policy.video.presets import video_preset
+from vag_policy.video.presets import BackboneConfig, video_preset
 from vag_policy.video.sampler import make_solver, rollout, sigma_grid
 
 PAPER = [1.00000, 0.95266, 0.88321, 0.77143, 0.56165, 0.02441]
 LIBERO = video_preset("libero")
-CONFIG = replace(video_preset("tiny").backbone, num_layers=2, num_attention_heads=1)
+CONFIG = BackboneConfig(**SMALL_BACKBONE | {"num_layers": 2, "num_attention_heads": 1})
 
 
 def test_grid_is_the_papers_to_five_digits():

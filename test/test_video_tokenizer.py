@@ -11,10 +11,10 @@ import pytest
 import torch
 from diffusers.pipelines.cosmos.pipeline_cosmos2_5_predict import Cosmos2_5_PredictBasePipeline
 
-from vag_policy.video.presets import WAN_LATENTS_MEAN, WAN_LATENTS_STD, video_preset
+from vag_policy.video.presets import WAN_LATENTS_MEAN, WAN_LATENTS_STD, TokenizerConfig
 from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8, frames_to_uint8
 
-CONFIG = replace(video_preset("tiny").tokenizer, latents_mean=WAN_LATENTS_MEAN, latents_std=WAN_LATENTS_STD)
+CONFIG = TokenizerConfig(base_dim=8, num_res_blocks=1)
 
 
 @pytest.fixture(scope="module")

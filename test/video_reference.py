@@ -13,6 +13,17 @@ import torch
 from diffusers import UniPCMultistepScheduler
 from diffusers.models.transformers import transformer_cosmos
 
+SMALL_BACKBONE = {
+    "num_attention_heads": 2,
+    "attention_head_dim": 32,
+    "num_layers": 4,
+    "text_embed_dim": 128,
+    "adaln_lora_dim": 32,
+    "rope_scale": (1.0, 1.0, 1.0),
+    "crossattn_proj_in_channels": 256,
+}
+"""A Predict2.5 transformer with its 16 latent channels and small numbers."""
+
 
 def install_resize(monkeypatch):
     """Stand in for torchvision, which ``forward`` needs with ``concat_padding_mask=True`` (nearest resize only)."""
@@ -30,6 +41,13 @@ def published_transformer(ours):
     config = dict(ours.config)
     config.update(in_channels=17, concat_padding_mask=True)
     theirs = transformer_cosmos.CosmosTransformer3DModel.from_config(config)
+    theirs.load_state_dict(ours.state_dict(), strict=True)
+    return theirs.eval()
+
+
+def library_transformer(ours):
+    """The library's model as it comes, with its own attention processors, and our weights."""
+    theirs = transformer_cosmos.CosmosTransformer3DModel.from_config(dict(ours.config))
     theirs.load_state_dict(ours.state_dict(), strict=True)
     return theirs.eval()
 

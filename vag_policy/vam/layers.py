@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from vag_policy.vam.presets import HeadConfig
 from vag_policy.vam.temporal_ratio import attend_recording
+from vag_policy.video.attention import attend
 
 KeysValues = tuple[Tensor, Tensor]
 """Rotated keys and values of one layer, (B, N, head_dim) each."""
@@ -192,6 +193,6 @@ class GemmaLayer(nn.Module):
                 out, probabilities = attend_recording(q, k, v, self.head_dim**-0.5)
                 record(probabilities)
             else:  # the singleton is the head dimension that the kernels expect
-                out = F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+                out = attend(q[:, None], k[:, None], v[:, None])[:, 0]
             outputs.append(out.unflatten(1, (span.rows, self.heads)).flatten(2))
         return torch.cat(outputs, dim=1)

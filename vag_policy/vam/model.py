@@ -13,7 +13,8 @@ from vag_policy.vam.action_head import ActionHead, Prefix
 from vag_policy.vam.presets import VamPreset, preset
 from vag_policy.video.backbone import VideoBackbone
 from vag_policy.video.sampler import rollout, sigma_grid
-from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8, frames_to_uint8
+from vag_policy.video.tokenizer import Tokenizer, frames_from_uint8, frames_to_uint8
+from vag_policy.video.tokenizers import make_tokenizer
 
 
 class VamModel(nn.Module):
@@ -25,11 +26,11 @@ class VamModel(nn.Module):
     """
 
     def __init__(
-        self, preset: VamPreset, tokenizer: VideoTokenizer | None = None, backbone: VideoBackbone | None = None
+        self, preset: VamPreset, tokenizer: Tokenizer | None = None, backbone: VideoBackbone | None = None
     ) -> None:
         super().__init__()
         self.preset = preset
-        self.tokenizer = tokenizer or VideoTokenizer(preset.video.tokenizer)
+        self.tokenizer = tokenizer or make_tokenizer(preset.video.tokenizer)
         self.backbone = backbone or VideoBackbone(preset.video.backbone)
         self.head = ActionHead(preset.head)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +20,20 @@ class Normalization:
     Attributes:
         state_mean, state_std: one for each state name, in robot units.
         action_mean, action_std: one for each action name, in robot units.
+        relative_actions: for each action name, whether the network gives the action as a difference from the state
+            entry of the same name (openpi's delta actions); empty: none does. Plans hold absolute targets either way.
     """
 
     state_mean: tuple[float, ...]
     state_std: tuple[float, ...]
     action_mean: tuple[float, ...]
     action_std: tuple[float, ...]
+    relative_actions: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, tuple(float(value) for value in getattr(self, field.name)))
+        for name in ("state_mean", "state_std", "action_mean", "action_std"):
+            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+        object.__setattr__(self, "relative_actions", tuple(self.relative_actions))
         for kind in ("state", "action"):
             mean, std = getattr(self, f"{kind}_mean"), getattr(self, f"{kind}_std")
             if len(mean) != len(std):
@@ -38,6 +42,10 @@ class Normalization:
                 raise ValueError(f"{kind}_mean must be finite, got {mean}")
             if not (np.isfinite(std).all() and min(std) > 0):
                 raise ValueError(f"{kind}_std must be finite and positive, got {std}")
+        if self.relative_actions and len(self.relative_actions) != len(self.action_mean):
+            raise ValueError(
+                f"relative_actions has {len(self.relative_actions)} entries, action_mean {len(self.action_mean)}"
+            )
 
     def check(self, preset: VamPreset) -> None:
         """Raise ValueError unless there is one entry for every state and action name of ``preset``."""
@@ -45,11 +53,29 @@ class Normalization:
             count = len(getattr(self, f"{kind}_mean"))
             if count != len(names):
                 raise ValueError(f"normalization has {count} {kind} entries, preset {preset.name!r} has {len(names)}")
+        relative = zip(preset.action_names, self.relative_actions, strict=False)  # no flags: none is relative
+        missing = [name for name, flag in relative if flag and name not in preset.state_names]
+        if missing:
+            raise ValueError(f"relative actions {', '.join(missing)} are no state entries of preset {preset.name!r}")
+
+    def reference(self, state: NDArray[np.floating], preset: VamPreset) -> NDArray[np.float64]:
+        """(D,) state in robot units -> (A_D,) what each action is counted from: its state entry, or 0."""
+        flags = self.relative_actions or (False,) * len(preset.action_names)
+        pairs = zip(preset.action_names, flags, strict=True)
+        return np.array([state[preset.state_names.index(name)] if flag else 0.0 for name, flag in pairs], np.float64)
 
     def normalize_state(self, state: NDArray[np.floating]) -> NDArray[np.float32]:
         """(D,) in robot units -> (D,) float32."""
         return ((state - np.array(self.state_mean)) / np.array(self.state_std)).astype(np.float32)
 
-    def denormalize_actions(self, actions: NDArray[np.floating]) -> NDArray[np.float64]:
-        """(A_H, A_D) of unit scale -> (A_H, A_D) float64 in robot units."""
-        return actions.astype(np.float64) * np.array(self.action_std) + np.array(self.action_mean)
+    def normalize_actions(
+        self, actions: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
+    ) -> NDArray[np.float32]:
+        """(A_H, A_D) in robot units, counted from ``reference`` -> (A_H, A_D) float32 of unit scale."""
+        return ((actions - reference - np.array(self.action_mean)) / np.array(self.action_std)).astype(np.float32)
+
+    def denormalize_actions(
+        self, actions: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
+    ) -> NDArray[np.float64]:
+        """(A_H, A_D) of unit scale -> (A_H, A_D) float64 in robot units; the inverse of ``normalize_actions``."""
+        return actions.astype(np.float64) * np.array(self.action_std) + np.array(self.action_mean) + reference

@@ -114,7 +114,8 @@ class VamPolicy:
                 instruction cannot be embedded, or the networks' output is not finite.
         """
         image = stacked_image(observation, self.camera_names, self.image_size)
-        state = self.normalization.normalize_state(named_state(observation, self.state_names))
+        measured = named_state(observation, self.state_names)
+        state = self.normalization.normalize_state(measured)
         current = self._current_episode(episode, observation.stamp_ns)
         model, clock = self.model, StageClock(self.model.synchronize)
         with clock.stage("text"):
@@ -132,7 +133,7 @@ class VamPolicy:
         }
         with clock.stage("head"):
             chunk = self._sample(current, model.prefix(features), state, branches)
-        actions = self._robot_actions(chunk)
+        actions = self._robot_actions(chunk, measured)
         plan = Plan(
             observation_stamp_ns=observation.stamp_ns,
             episode=episode,
@@ -229,12 +230,12 @@ class VamPolicy:
             baseline=current.baseline,
         )
 
-    def _robot_actions(self, chunk: Chunk) -> NDArray[np.float64]:
+    def _robot_actions(self, chunk: Chunk, state: NDArray[np.float32]) -> NDArray[np.float64]:
         actions = chunk.actions[:, : len(self.action_names)].cpu().numpy()
         bad = int(np.size(actions) - np.isfinite(actions).sum())
         if bad:
             raise PolicyError(f"the network's chunk is not finite: {bad} of {actions.size} values")
-        return self.normalization.denormalize_actions(actions)
+        return self.normalization.denormalize_actions(actions, self.normalization.reference(state, self.preset))
 
     def _trace(self, chunk: Chunk, clock: StageClock, branches: dict[str, Branch]) -> Trace:
         return Trace(

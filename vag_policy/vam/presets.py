@@ -209,7 +209,9 @@ PRESETS = {
         VamPreset(
             name="tiny",
             video=video_preset("tiny"),
-            head=HeadConfig(layers=4, width=128, head_dim=32, mlp=512, video_width=128, prefix_mode="cached"),
+            head=HeadConfig(
+                layers=4, width=128, heads=4, head_dim=32, mlp=512, video_width=128, group=2, prefix_mode="cached"
+            ),
             tr_layer=3,
             **_YAM,
         ),

@@ -18,7 +18,8 @@ from vag_policy.vam.policy import VamPolicy
 from vag_policy.vam.presets import VamPreset, override, preset
 from vag_policy.video.backbone import VideoBackbone
 from vag_policy.video.instruction import instruction_encoder
-from vag_policy.video.tokenizer import VideoTokenizer, frames_from_uint8
+from vag_policy.video.tokenizer import Tokenizer, VideoTokenizer, frames_from_uint8
+from vag_policy.video.tokenizers import make_tokenizer
 
 
 def random_policy(
@@ -70,12 +71,15 @@ def untrained_normalization(settings: VamPreset) -> Normalization:
     return Normalization((0.0,) * states, (1.0,) * states, (0.0,) * actions, (0.1,) * actions)
 
 
-def _scaled_tokenizer(settings: VamPreset) -> tuple[VamPreset, VideoTokenizer]:
+def _scaled_tokenizer(settings: VamPreset) -> tuple[VamPreset, Tokenizer]:
     """A random tokenizer and its own latent statistics, measured as those of a trained one are.
 
     Without them the latents of a random encoder are faint beside unit noise, and the policy would hardly see the image.
+    (A patch codec has no random weights: it starts as a cosine transform with statistics of its own.)
     """
-    tokenizer = VideoTokenizer(settings.video.tokenizer)
+    tokenizer = make_tokenizer(settings.video.tokenizer)
+    if settings.video.tokenizer.kind == "patch":
+        return settings, tokenizer
     channels = tokenizer.config.z_dim
     tokenizer.config = replace(tokenizer.config, latents_mean=(0.0,) * channels, latents_std=(1.0,) * channels)
     width, height = settings.video.image_size

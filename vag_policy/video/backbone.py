@@ -14,8 +14,10 @@ from typing import Self
 import torch
 from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3DModel
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vag_policy.video.anchor import ANCHOR_TIMESTEP, frame_timesteps, with_anchor, with_mask_channels
+from vag_policy.video.attention import FrameAttention
 from vag_policy.video.folders import check_config, load_weights, read_config
 from vag_policy.video.presets import BackboneConfig
 
@@ -24,11 +26,12 @@ from vag_policy.video.presets import BackboneConfig
 class _Tokens:
     """Video tokens on their way through the blocks, and what every block is given."""
 
-    hidden: Tensor  # (B, T * rows * columns, width)
-    time: Tensor  # embedded timestep, (B, width) or one a token
+    hidden: Tensor  # (B, T, rows * columns, width)
+    time: Tensor  # embedded timestep, (B, T or 1, 1, width)
     modulation: Tensor  # AdaLN-LoRA part of the timestep, 3 * width
     rotary: tuple[Tensor, Tensor]
-    grid: tuple[int, int, int]  # (T, rows, columns)
+    positions: Tensor | None  # learned, shaped like hidden, added before every block
+    grid: tuple[int, int]  # (rows, columns)
 
 
 class VideoBackbone(nn.Module):
@@ -41,7 +44,12 @@ class VideoBackbone(nn.Module):
     def __init__(self, config: BackboneConfig) -> None:
         super().__init__()
         self.config = config
+        self.gradient_checkpointing = False
+        """Whether training recomputes a block's activations in the backward pass instead of keeping them."""
         self.transformer = CosmosTransformer3DModel(**config.kwargs())
+        for block in self.transformer.transformer_blocks:
+            block.attn1.set_processor(FrameAttention())
+            block.attn2.set_processor(FrameAttention())
 
     @classmethod
     def from_pretrained(cls, folder: Path, config: BackboneConfig, dtype: torch.dtype = torch.float32) -> Self:
@@ -107,11 +115,24 @@ class VideoBackbone(nn.Module):
             ValueError: shapes that do not belong together.
         """
         tokens = self._embed(latents, anchor, sigma, text, anchor_timestep)
-        hidden = self._run_blocks(tokens, text, self.config.num_layers)
-        hidden = self.transformer.norm_out(hidden, tokens.time, tokens.modulation)
-        hidden = self.transformer.proj_out(hidden)
-        height, width = latents.shape[-2:]
-        return self._unpatchify(hidden, tokens.grid)[..., :height, :width].to(latents.dtype)
+        hidden = self._run_blocks(tokens, tokens.hidden, text, 0, self.config.num_layers)
+        return self._velocity(tokens, hidden, latents)
+
+    def velocity_and_features(
+        self,
+        latents: Tensor,
+        anchor: Tensor,
+        sigma: float | Tensor,
+        text: Tensor,
+        block: int,
+        anchor_timestep: float | None = ANCHOR_TIMESTEP,
+    ) -> tuple[Tensor, Tensor]:
+        """What ``velocity`` and ``features`` return, from one pass (joint training)."""
+        self._check_block(block)
+        tokens = self._embed(latents, anchor, sigma, text, anchor_timestep)
+        features = self._run_blocks(tokens, tokens.hidden, text, 0, block)
+        hidden = self._run_blocks(tokens, features, text, block, self.config.num_layers)
+        return self._velocity(tokens, hidden, latents), features.unflatten(2, tokens.grid)
 
     def features(
         self,
@@ -130,10 +151,9 @@ class VideoBackbone(nn.Module):
         Raises:
             ValueError: no such block, or shapes that do not belong together.
         """
-        if not 1 <= block <= self.config.num_layers:
-            raise ValueError(f"block must be 1..{self.config.num_layers}, got {block}")
+        self._check_block(block)
         tokens = self._embed(latents, anchor, sigma, text, anchor_timestep)
-        return self._run_blocks(tokens, text, block).unflatten(1, tokens.grid)
+        return self._run_blocks(tokens, tokens.hidden, text, 0, block).unflatten(2, tokens.grid)
 
     def _embed(
         self, latents: Tensor, anchor: Tensor, sigma: float | Tensor, text: Tensor, anchor_timestep: float | None
@@ -152,32 +172,45 @@ class VideoBackbone(nn.Module):
         inputs = with_anchor(latents, anchor).to(transformer.patch_embed.proj.weight.dtype)
         inputs = with_mask_channels(inputs, pad_rows=-height % patch_h, pad_columns=-width % patch_w)
         patches = transformer.patch_embed(inputs)  # (B, T, rows, columns, width)
-        grid = (patches.shape[1], patches.shape[2], patches.shape[3])
-        hidden = patches.flatten(1, 3)
-        if anchor_timestep is None:
-            modulation, time = transformer.time_embed(hidden, levels)
-        else:
-            per_frame = frame_timesteps(levels, frames, anchor_timestep).flatten()
-            modulation, time = (
-                x.view(batch, frames, 1, -1).expand(-1, -1, grid[1] * grid[2], -1).flatten(1, 2)
-                for x in transformer.time_embed(hidden, per_frame)
-            )
-        return _Tokens(hidden, time, modulation, transformer.rope(inputs), grid)
+        hidden, grid = patches.flatten(2, 3), (patches.shape[2], patches.shape[3])
+        # One modulation a latent frame, broadcast to its tokens; one a sample where the anchor has no level of its own.
+        per_frame = levels[:, None] if anchor_timestep is None else frame_timesteps(levels, frames, anchor_timestep)
+        modulation, time = (
+            x.view(batch, -1, 1, x.shape[-1]) for x in transformer.time_embed(hidden, per_frame.flatten())
+        )
+        positions = None
+        if self.config.learned_positions:
+            positions = transformer.learnable_pos_embed(inputs).view(hidden.shape)
+        return _Tokens(hidden, time, modulation, transformer.rope(inputs), positions, grid)
 
-    def _run_blocks(self, tokens: _Tokens, text: Tensor, count: int) -> Tensor:
-        hidden = tokens.hidden
-        for block in self.transformer.transformer_blocks[:count]:
-            hidden = block(hidden, text, tokens.time, tokens.modulation, tokens.rotary)
+    def _run_blocks(self, tokens: _Tokens, hidden: Tensor, text: Tensor, start: int, stop: int) -> Tensor:
+        for block in self.transformer.transformer_blocks[start:stop]:
+            arguments = (hidden, text, tokens.time, tokens.modulation, tokens.rotary, tokens.positions)
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                hidden = checkpoint(block, *arguments, use_reentrant=False)
+            else:
+                hidden = block(*arguments)
         return hidden
 
-    def _unpatchify(self, hidden: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """(B, tokens, patch * C) -> (B, C, T, h, w). Within a patch the channels are rows, columns, time, C."""
+    def _velocity(self, tokens: _Tokens, hidden: Tensor, latents: Tensor) -> Tensor:
+        """Output layers: (B, T, rows * columns, width) -> (B, C, T, h, w), cropped to ``latents``."""
+        hidden = self.transformer.norm_out(hidden, tokens.time, tokens.modulation)
+        patches = self.transformer.proj_out(hidden)
+        height, width = latents.shape[-2:]
+        return self._unpatchify(patches, tokens.grid)[..., :height, :width].to(latents.dtype)
+
+    def _unpatchify(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
+        """(B, T, tokens, patch * C) -> (B, C, T, h, w). Within a patch the channels are rows, columns, time, C."""
         _, patch_h, patch_w = self.config.patch_size
-        patches = hidden.unflatten(2, (patch_h, patch_w, self.config.out_channels)).unflatten(1, grid)
-        batch, (frames, rows, columns) = hidden.shape[0], grid
+        batch, frames = patches.shape[:2]
+        patches = patches.unflatten(3, (patch_h, patch_w, self.config.out_channels)).unflatten(2, grid)
         return patches.permute(0, 6, 1, 2, 4, 3, 5).reshape(
-            batch, self.config.out_channels, frames, rows * patch_h, columns * patch_w
+            batch, self.config.out_channels, frames, grid[0] * patch_h, grid[1] * patch_w
         )
+
+    def _check_block(self, block: int) -> None:
+        if not 1 <= block <= self.config.num_layers:
+            raise ValueError(f"block must be 1..{self.config.num_layers}, got {block}")
 
     def _check(self, latents: Tensor, anchor: Tensor, text: Tensor) -> None:
         channels = self.config.out_channels

@@ -15,6 +15,10 @@ SIGMA_STEPS = 6
 """Points of the noise grid (paper, appendix: inference)."""
 
 TEXT_KINDS = ("cosmos_reason1", "words")
+TOKENIZER_KINDS = ("wan", "patch")
+
+PATCH_VALUES = 8 * 8 * 3
+"""Values of one image patch that a latent pixel stands for."""
 
 WAN_LATENTS_MEAN = (
     -0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508,
@@ -49,7 +53,8 @@ class BackboneConfig:
 
     ``in_channels`` counts the latents, the condition mask and the padding mask. The padding mask is given as an
     ordinary channel (``concat_padding_mask=False``): the weights are the same, and diffusers' own way of adding it
-    needs torchvision inside ``forward``.
+    needs torchvision inside ``forward``. ``learned_positions`` adds the library's learnable position embedding, as
+    Cosmos 1 had it; Predict2.5 has rotary positions only, from which a small model learns places slowly.
     """
 
     in_channels: int = 18
@@ -64,6 +69,7 @@ class BackboneConfig:
     patch_size: tuple[int, int, int] = (1, 2, 2)
     rope_scale: tuple[float, float, float] = (1.0, 3.0, 3.0)
     crossattn_proj_in_channels: int = 100352
+    learned_positions: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_size", "patch_size", "rope_scale"):  # JSON brings lists
@@ -89,9 +95,11 @@ class BackboneConfig:
 
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments of ``CosmosTransformer3DModel``."""
-        return asdict(self) | {
+        library = asdict(self)
+        learned = library.pop("learned_positions")
+        return library | {
             "concat_padding_mask": False,
-            "extra_pos_embed_type": None,
+            "extra_pos_embed_type": "learnable" if learned else None,
             "use_crossattn_projection": True,
             "encoder_hidden_states_channels": self.text_embed_dim,
         }
@@ -99,7 +107,16 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Size of an ``AutoencoderKLWan``; field names are diffusers'. Defaults: the Wan 2.1 VAE of Predict2.5."""
+    """A video tokenizer: 4x in time, 8x in space. Defaults: the Wan 2.1 VAE of Predict2.5.
+
+    Attributes:
+        kind: ``wan``: an ``AutoencoderKLWan``; ``patch``: a linear codec of 8x8 patches, fitted to data in seconds,
+            whose statistics are part of its weights.
+        z_dim: latent channels.
+        base_dim, dim_mult, num_res_blocks, temperal_downsample: size of the VAE, diffusers' names; ``wan`` only.
+        latents_mean, latents_std: statistics of the VAE's latents; ``wan`` only, empty for ``patch``.
+        chroma_gain: weight of colour against brightness in what the codec keeps; ``patch`` only.
+    """
 
     base_dim: int = 96
     z_dim: int = 16
@@ -108,10 +125,17 @@ class TokenizerConfig:
     temperal_downsample: tuple[bool, ...] = (False, True, True)
     latents_mean: tuple[float, ...] = WAN_LATENTS_MEAN
     latents_std: tuple[float, ...] = WAN_LATENTS_STD
+    kind: str = "wan"
+    chroma_gain: float = 2.5
 
     def __post_init__(self) -> None:
         for name in ("dim_mult", "temperal_downsample", "latents_mean", "latents_std"):  # JSON brings lists
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.kind not in TOKENIZER_KINDS:
+            raise ValueError(f"unknown tokenizer kind {self.kind!r}; allowed: {', '.join(TOKENIZER_KINDS)}")
+        if self.kind == "patch":
+            self._check_patch()
+            return
         if len(self.temperal_downsample) != 3 or sum(self.temperal_downsample) != 2:
             raise ValueError(
                 "temperal_downsample must halve space three times and time twice (8x space, 4x time): three flags, "
@@ -125,9 +149,18 @@ class TokenizerConfig:
         if not all(std > 0 for std in self.latents_std):
             raise ValueError(f"latents_std must be positive, got {self.latents_std}")
 
+    def _check_patch(self) -> None:
+        if not 1 <= self.z_dim <= PATCH_VALUES:
+            raise ValueError(f"z_dim must be 1..{PATCH_VALUES} (values of a patch), got {self.z_dim}")
+        if self.latents_mean or self.latents_std:
+            raise ValueError("latents_mean and latents_std must be empty: a patch codec's weights hold its statistics")
+        if not 0 < self.chroma_gain < float("inf"):
+            raise ValueError(f"chroma_gain must be finite and positive, got {self.chroma_gain}")
+
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments of ``AutoencoderKLWan`` (which wants lists)."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        ours = ("kind", "chroma_gain")
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items() if name not in ours}
 
 
 @dataclass(frozen=True)
@@ -236,19 +269,22 @@ VIDEO_PRESETS = {
         VideoPreset(
             name="tiny",
             cameras=YAM_CAMERAS,
-            image_size=(288, 72),
+            image_size=(288, 64),
             feature_block=3,
             backbone=BackboneConfig(
-                num_attention_heads=4,
-                attention_head_dim=32,
+                in_channels=50,
+                out_channels=48,
+                num_attention_heads=2,
+                attention_head_dim=64,
                 num_layers=5,
                 text_embed_dim=128,
                 adaln_lora_dim=32,
+                max_size=(24, 8, 36),
                 rope_scale=(1.0, 1.0, 1.0),
                 crossattn_proj_in_channels=256,
+                learned_positions=True,
             ),
-            # The statistics are this tokenizer's own, measured in training; (0, 1) until then.
-            tokenizer=TokenizerConfig(base_dim=8, num_res_blocks=1, latents_mean=(0.0,) * 16, latents_std=(1.0,) * 16),
+            tokenizer=TokenizerConfig(kind="patch", z_dim=48, latents_mean=(), latents_std=()),
             text=TextConfig(kind="words", tokens=24, width=256),
         ),
     )

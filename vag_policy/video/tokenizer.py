@@ -1,4 +1,4 @@
-"""Frames to latents and back: the Wan 2.1 VAE, normalised per channel.
+"""Frames to latents and back: the Wan 2.1 VAE, normalised per channel, and what every tokenizer has in common.
 
 Latent frame 0 is video frame 0 alone and every later one stands for four frames; a pixel of a latent is 8x8 pixels.
 The VAE is causal in time, so the first latent of a clip needs the first frame only.
@@ -19,29 +19,15 @@ from vag_policy.video.folders import check_config, load_weights, read_config
 from vag_policy.video.presets import TokenizerConfig
 
 
-class VideoTokenizer(nn.Module):
-    """An ``AutoencoderKLWan`` whose latents have zero mean and unit variance per channel."""
+class Tokenizer(nn.Module):
+    """What is common to the kinds of tokenizer; ``config.z_dim`` is C."""
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
         self.config = config
-        self.vae = AutoencoderKLWan(**config.kwargs())
-
-    @classmethod
-    def from_pretrained(cls, folder: Path, config: TokenizerConfig, dtype: torch.dtype = torch.float32) -> Self:
-        """Load weights in diffusers layout (``config.json`` and safetensors) from a local folder.
-
-        Raises:
-            ValueError: no VAE in the folder, or one of another size or with other statistics than ``config``.
-        """
-        check_config(folder, AutoencoderKLWan, read_config(folder), config.kwargs())
-        with torch.device("meta"):
-            tokenizer = cls(config)
-        load_weights(tokenizer.vae, folder, dtype)
-        return tokenizer
 
     def encode(self, frames: Tensor) -> Tensor:
-        """Mode of the posterior, normalised: (z - mean) / std.
+        """Frames to latents of zero mean and unit variance per channel.
 
         Args:
             frames: (B, 3, F, H, W) in [-1, 1]; F = 1 + 4n, H and W multiples of 8.
@@ -59,9 +45,7 @@ class VideoTokenizer(nn.Module):
             raise ValueError(
                 f"frames must number 1 + 4n, their height and width divide by 8; got {count} of {width}x{height}"
             )
-        latents = self.vae.encode(frames.to(self.vae.dtype)).latent_dist.mode().float()
-        mean, std = self._statistics(latents.device)
-        return (latents - mean) / std
+        return self._encode(frames)
 
     def encode_image(self, image: Tensor) -> Tensor:
         """The anchor: (B, 3, H, W) in [-1, 1] -> (B, C, 1, H / 8, W / 8), the first latent of any clip it starts."""
@@ -70,13 +54,48 @@ class VideoTokenizer(nn.Module):
         return self.encode(image.unsqueeze(2))
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Normalised latents (B, C, T, h, w) -> frames (B, 3, 1 + 4(T - 1), 8h, 8w) float32 in [-1, 1].
+        """Latents (B, C, T, h, w) -> frames (B, 3, 1 + 4(T - 1), 8h, 8w) float32 in [-1, 1].
 
         Raises:
             ValueError: another shape.
         """
         if latents.ndim != 5 or latents.shape[1] != self.config.z_dim:
             raise ValueError(f"latents must be (B, {self.config.z_dim}, T, h, w), got {tuple(latents.shape)}")
+        return self._decode(latents)
+
+    def _encode(self, frames: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class VideoTokenizer(Tokenizer):
+    """An ``AutoencoderKLWan`` whose latents, modes of the posterior, are normalised: (z - mean) / std."""
+
+    def __init__(self, config: TokenizerConfig) -> None:
+        super().__init__(config)
+        self.vae = AutoencoderKLWan(**config.kwargs())
+
+    @classmethod
+    def from_pretrained(cls, folder: Path, config: TokenizerConfig, dtype: torch.dtype = torch.float32) -> Self:
+        """Load weights in diffusers layout (``config.json`` and safetensors) from a local folder.
+
+        Raises:
+            ValueError: no VAE in the folder, or one of another size or with other statistics than ``config``.
+        """
+        check_config(folder, AutoencoderKLWan, read_config(folder), config.kwargs())
+        with torch.device("meta"):
+            tokenizer = cls(config)
+        load_weights(tokenizer.vae, folder, dtype)
+        return tokenizer
+
+    def _encode(self, frames: Tensor) -> Tensor:
+        latents = self.vae.encode(frames.to(self.vae.dtype)).latent_dist.mode().float()
+        mean, std = self._statistics(latents.device)
+        return (latents - mean) / std
+
+    def _decode(self, latents: Tensor) -> Tensor:
         mean, std = self._statistics(latents.device)
         return self.vae.decode((latents.float() * std + mean).to(self.vae.dtype)).sample.float()
 
