@@ -22,6 +22,7 @@ setup(
         (f"share/{PACKAGE}/launch", files("launch/*.launch.py")),
         (f"share/{PACKAGE}/config", files("config/*.*")),
         (f"share/{PACKAGE}/config/rig", files("config/rig/*.yaml")),
+        (f"share/{PACKAGE}/config/splits", files("config/splits/*.yaml")),
         (f"share/{PACKAGE}/urdf", files("urdf/*.*")),
     ],
     install_requires=["setuptools"],

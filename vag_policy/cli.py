@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from vag_policy import cli_data
 from vag_policy.bringup import BringupError, Graph, graph, load_rig
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -102,6 +103,10 @@ def demo(
 
     options = DemoOptions(out, seconds, instruction, seed, guidance, checkpoint)
     raise typer.Exit(run_demo(options))
+
+
+app.command()(cli_data.demos)
+app.add_typer(cli_data.app, name="data")
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class Demonstrator:
             self._miss(target, yaw, over, down)
         course.grip("grasp", _CLOSED, wait=0.8)
         if self._deviation is not None:
-            self._masked.append((down.start + 0.5 * down.duration, course.end))
+            self._masked.append((down.start, course.end))
         self._next = self._after_grasp
 
     def _miss(self, target: NDArray[np.float64], yaw: float, over: Stroke, down: Stroke) -> None:

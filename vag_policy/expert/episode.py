@@ -106,8 +106,7 @@ def _advance(
 def _go_to_start(sim: Sim, demonstrator: Demonstrator, style: Style) -> NDArray[np.float64]:
     """Drive the arms that do not start at rest to where they start; return the targets (14,)."""
     home = {
-        arm: style.start == "home"
-        or style.start == ("working_home" if arm == demonstrator.arm else "other_home")
+        arm: style.start == "home" or style.start == ("working_home" if arm == demonstrator.arm else "other_home")
         for arm in yam.ARMS
     }
     goal = np.concatenate([yam.HOME if home[arm] else yam.REST for arm in yam.ARMS])

@@ -43,7 +43,7 @@ class SmoothNoise:
 
 @dataclass(frozen=True, eq=False)
 class Deviation:
-    """A deliberate offset of the executed joints: ``delta`` (6,) rad, reached smoothly from ``start`` to ``end`` (s)."""
+    """A deliberate offset of the executed joints: ``delta`` (6,) rad, reached from ``start`` to ``end`` (s)."""
 
     delta: NDArray[np.float64]
     start: float

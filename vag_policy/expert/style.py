@@ -54,9 +54,9 @@ class Variety:
 
     noisy: float = 0.5
     noise: tuple[float, float] = (0.01, 0.05)
-    misses: float = 0.2
+    misses: float = 0.25
     drops: float = 0.05
-    elsewhere: float = 0.2
+    elsewhere: float = 0.12
     pace: tuple[float, float] = (0.85, 1.0)
 
     def draw(self, rng: np.random.Generator) -> Style:

@@ -1,0 +1,180 @@
+"""``vag demos`` and ``vag data``: making demonstrations, and looking at datasets."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+if TYPE_CHECKING:
+    from vag_policy.data.demos import Result, Tally
+    from vag_policy.data.inspection import Report
+    from vag_policy.data.splits import Split
+
+app = typer.Typer(no_args_is_help=True, help="Look at datasets.")
+_SHOWN = 20
+
+
+def demos(
+    episodes: Annotated[int, typer.Option(min=1, help="successful demonstrations wanted")],
+    out: Annotated[Path, typer.Option(help="dataset folder; one that an earlier run began is gone on with")],
+    seed: Annotated[int, typer.Option(help="scene seed of the first attempt")] = 100_000,
+    workers: Annotated[int, typer.Option(min=0, help="processes; 0: one a core")] = 0,
+    pairs: Annotated[Path | None, typer.Option(help="split file; its id instructions are demonstrated")] = None,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option("--hold-out", metavar="INSTRUCTION", help="demonstrate all but this; may be given several times"),
+    ] = None,
+    width: Annotated[int, typer.Option(min=32, max=1280, help="of a camera's pictures, pixels")] = 320,
+    height: Annotated[int, typer.Option(min=32, max=960, help="of a camera's pictures, pixels")] = 240,
+    plain: Annotated[bool, typer.Option("--plain", help="no noise, no mistakes, always from rest")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
+) -> None:
+    """Let the scripted expert do tasks in the simulator and write a LeRobot v3 dataset."""
+    from vag_policy.data.demo_worker import DemoConfig
+    from vag_policy.data.demos import generate
+    from vag_policy.expert.style import PLAIN
+
+    split = _split(pairs, held_out)
+    split.check_demonstration_seeds(seed, 2 * episodes)
+    config = DemoConfig(seed, split.id, width, height)
+    config = replace(config, variety=PLAIN) if plain else config
+    with _Bar(episodes) as bar:
+        result = generate(out, config, episodes, workers or os.cpu_count() or 1, bar.update)
+    _print_result(result)
+    if as_json:
+        rate, speedup = result.episodes_per_minute, result.speedup
+        numbers = {
+            "expert_success": round(result.tally.success, 4),
+            "episodes": result.episodes,
+            "attempts": result.tally.attempts.total(),
+            "episodes_per_minute": None if rate is None else round(rate, 2),
+            "speedup": None if speedup is None else round(speedup, 2),
+        }
+        typer.echo(json.dumps(numbers))
+
+
+def _split(pairs: Path | None, held_out: list[str] | None) -> Split:
+    from vag_policy.bringup import share_directory
+    from vag_policy.data.splits import hold_out, load_split
+
+    if pairs is not None and held_out:
+        raise ValueError("--pairs and --hold-out exclude each other")
+    split = load_split(pairs or share_directory("config", "splits") / "yam_sim.yaml")
+    return hold_out(split, held_out) if held_out else split
+
+
+class _Bar:
+    """A progress bar on a terminal, now and then a line elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._total, console = total, Console(stderr=True)
+        self._lines, self._next = not console.is_terminal, 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, disable=self._lines)
+        self._task = self._progress.add_task("demonstrations", total=total)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, episodes: int, tally: Tally) -> None:
+        text = f"demonstrations, expert {100 * tally.success:.0f} %"
+        self._progress.update(self._task, completed=episodes, description=text)
+        if self._lines and episodes >= self._next:
+            typer.echo(f"{episodes}/{self._total} {text}", err=True)
+            self._next = episodes + max(1, self._total // 10)
+
+
+def _print_result(result: Result) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("instruction", "succeeded", "attempts", title=f"{result.episodes} demonstrations")
+    for instruction, attempts in sorted(result.tally.attempts.items()):
+        table.add_row(instruction, str(result.tally.successes[instruction]), str(attempts))
+    table.add_row("all", str(result.tally.successes.total()), str(result.tally.attempts.total()))
+    console = Console(stderr=True)
+    console.print(table)
+    for reason, count in result.tally.reasons.most_common():
+        console.print(f"failed {count} times: {reason}")
+
+
+@app.command()
+def inspect(
+    dataset: Annotated[Path, typer.Argument(help="folder of a LeRobot dataset, v3.0 or v2.1")],
+    names: Annotated[Path | None, typer.Option(help="YAML file that maps a policy's names to the dataset's")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet (PNG) here")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
+) -> None:
+    """Names, dims, fps, gaps and statistics of a dataset. Exit code 1: something is wrong with it."""
+    import cv2
+
+    from vag_policy.data.inspection import as_json as report_as_json
+    from vag_policy.data.inspection import contact_sheet
+    from vag_policy.data.inspection import inspect as inspect_dataset
+    from vag_policy.data.names import NameMap
+
+    name_map = NameMap.from_config(yaml.safe_load(names.read_text())) if names else None
+    report = inspect_dataset(dataset, name_map)
+    if sheet is not None:
+        try:
+            picture = contact_sheet(report.catalogue)
+        except ValueError as error:
+            report.problems.append(f"no contact sheet: {error}")
+        else:
+            sheet.parent.mkdir(parents=True, exist_ok=True)
+            if not cv2.imwrite(str(sheet), picture[..., ::-1]):
+                raise ValueError(f"cannot write {sheet}: is it a PNG file?")
+    _print_report(report)
+    if as_json:
+        typer.echo(json.dumps(report_as_json(report)))
+    raise typer.Exit(1 if report.problems else 0)
+
+
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, catalogue = Console(soft_wrap=True), report.catalogue
+    info = catalogue.info
+    console.print(
+        f"{catalogue.root}: LeRobot {info['codebase_version']}, {len(catalogue.episodes)} episodes, {report.frames} "
+        f"frames at {info['fps']} a second ({report.frames / info['fps'] / 60:.1f} min), robot {info.get('robot_type')}"
+    )
+    table = Table("feature", "type", "shape", "entries")
+    for name, feature in catalogue.features.items():
+        table.add_row(name, feature["dtype"], str(tuple(feature["shape"])), ", ".join(report.names.get(name, ())))
+    console.print(table)
+    for name, found in report.statistics.items():
+        if name == "timestamp":
+            continue
+        table = Table("entry", "min", "q01", "mean", "std", "q99", "max", title=name)
+        entries = report.names[name] or tuple(map(str, range(len(found["mean"]))))
+        for index, entry in enumerate(entries):
+            numbers = (f"{found[key][index]:.3f}" for key in ("min", "q01", "mean", "std", "q99", "max"))
+            table.add_row(entry, *numbers)
+        console.print(table)
+    table = Table("instruction", "episodes")
+    for task, count in report.episodes_by_task.most_common(_SHOWN):
+        table.add_row(task, str(count))
+    console.print(table)
+    if len(report.episodes_by_task) > _SHOWN:
+        console.print(f"and {len(report.episodes_by_task) - _SHOWN} more instructions")
+    console.print(f"bimanual YAM data: {'no: ' + report.yam if report.yam else 'yes'}")
+    console.print(f"gaps: {len(report.gaps)}")
+    for problem in report.problems[:_SHOWN]:
+        console.print(f"[red]problem:[/red] {problem}", highlight=False)
+    if len(report.problems) > _SHOWN:
+        console.print(f"and {len(report.problems) - _SHOWN} more problems")
