@@ -190,7 +190,10 @@ class JointCommand(Node):
         """Log a fault when it is another than the last on its topic, not with every message."""
         key = key or text
         if key and self._warned.get(topic) != key:
-            (self.get_logger().error if error else self.get_logger().warning)(text)
+            if error:
+                self.get_logger().error(text)
+            else:  # on a line of its own: rclpy allows a line one severity
+                self.get_logger().warning(text)
         self._warned[topic] = key
 
     def stop(self) -> None:
