@@ -18,6 +18,7 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _WHITE, _GREY = (255, 255, 255), (24, 24, 24)
 _PEAK_PERCENTILE = 99.5  # a few sink tokens must not make all others look dark ...
 _PEAK_SHARE = 0.25  # ... nor may the scale end far below them
+_LEAST_PEAK = 4.0  # nearly uniform attention must not look like a pattern
 
 Image = NDArray[np.uint8]
 
@@ -53,7 +54,7 @@ def render(image: Image, grid: NDArray[np.floating], title: str, cameras: Sequen
     large = _bytes(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR))
     small = _bytes(cv2.resize(image, (width // 2, height // 2), interpolation=cv2.INTER_AREA))
     relative = grid.astype(np.float64) / grid.mean(dtype=np.float64)
-    peak = max(float(np.percentile(relative, _PEAK_PERCENTILE)), _PEAK_SHARE * float(relative.max()), 1.0)
+    peak = max(float(np.percentile(relative, _PEAK_PERCENTILE)), _PEAK_SHARE * float(relative.max()), _LEAST_PEAK)
     shares = frame_shares(grid)
 
     now = _overlay(_fade(large, 0.5, 0.9), relative[0], peak)
@@ -77,7 +78,7 @@ def _overlay(image: Image, relative: NDArray[np.float64], peak: float) -> Image:
     size = round(heat.shape[1] * cell), round(heat.shape[0] * cell)
     heat = np.asarray(cv2.resize(heat, size, interpolation=cv2.INTER_NEAREST), np.float64)
     heat = heat[: image.shape[0], : image.shape[1]]
-    alpha = (0.15 + 0.6 * heat)[..., None]
+    alpha = (0.15 + 0.5 * heat)[..., None]
     return _bytes(image * (1.0 - alpha) + _colours(heat) * alpha)
 
 
