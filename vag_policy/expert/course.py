@@ -65,7 +65,7 @@ class Course:
     Args:
         start: (7,) at time ``time``.
         time: seconds.
-        pace: factor on all speeds.
+        pace: factor on the speed of the arm; the gripper has one speed.
     """
 
     def __init__(self, start: ArrayLike, time: float = 0.0, pace: float = 1.0) -> None:

@@ -15,7 +15,7 @@ class Style:
     """One demonstration's manner.
 
     Attributes:
-        pace: factor on all speeds, 0 to 1.
+        pace: factor on the speed of the arm.
         noise: standard deviation (rad) of the noise on executed joints; 0: none.
         mistake: ``none``; ``miss_side`` or ``miss_high``: the first grasp closes beside or above the object; ``drop``:
             the object is let go just after the lift. What follows is the recovery.
