@@ -75,13 +75,10 @@ class BaselineSync(Node):
         self._joint_stamp = Time()
         self._sync = ApproximateTime(len(CAMERAS), 10, 50_000_000, self.matched)
         self._observations = self.create_publisher(Observation, "observation", 1)
-        self._inputs = [
-            self.create_subscription(Image, f"{name}/image_raw", partial(self._sync.add, index), qos_profile_sensor_data)
-            for index, name in enumerate(CAMERAS)
-        ]
-        self._inputs.append(
-            self.create_subscription(JointState, "joint_states", self.joints, qos_profile_sensor_data)
-        )
+        self._inputs = [self.create_subscription(JointState, "joint_states", self.joints, qos_profile_sensor_data)]
+        for index, name in enumerate(CAMERAS):
+            add = partial(self._sync.add, index)
+            self._inputs.append(self.create_subscription(Image, f"{name}/image_raw", add, qos_profile_sensor_data))
 
     def joints(self, message: JointState) -> None:
         self._joints.update(zip(message.name, message.position, strict=True))

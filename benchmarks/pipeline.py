@@ -52,9 +52,10 @@ def publish(path: str) -> None:
     import rclpy
     from rclpy.qos import qos_profile_sensor_data
     from rclpy.serialization import serialize_message
+    from rclpy.signals import SignalHandlerOptions
     from sensor_msgs.msg import Image, JointState
 
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = rclpy.create_node("cameras")
     noise = np.random.default_rng(0)
     sources = []
@@ -74,13 +75,13 @@ def publish(path: str) -> None:
         return now
 
     stamps = []
-    start = next_frame = next_joints = time.monotonic()
+    next_frame = next_joints = time.monotonic()
     try:
         while True:
             now = time.monotonic()
             if now >= next_frame:
                 stamps.append([send(*source) for source in sources][0])
-                next_frame = start + len(stamps) / 30
+                next_frame = max(next_frame + 1 / 30, now)  # a camera skips what it missed
             if now >= next_joints:
                 send(joints, joint_state)
                 next_joints = max(next_joints + 0.005, now - 0.02)
@@ -93,9 +94,11 @@ def publish(path: str) -> None:
 def listen(path: str) -> None:
     """Receive Observations until told to stop; write (stamp, last camera's stamp, arrival) to ``path``."""
     import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.signals import SignalHandlerOptions
     from vag_interfaces.msg import Observation
 
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = rclpy.create_node("listener")
     rows = []
 
@@ -105,8 +108,11 @@ def listen(path: str) -> None:
         rows.append((stamps[0], max(stamps[: len(CAMERAS)]), now))
 
     node.create_subscription(Observation, "observation", received, 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
     try:
-        rclpy.spin(node)
+        while True:
+            executor.spin_once(timeout_sec=0.2)
     except KeyboardInterrupt:
         Path(path).write_text(json.dumps(rows))
     rclpy.try_shutdown()
@@ -182,10 +188,10 @@ def main() -> None:
         for node in NODES:
             result = measure(node, rate, arguments.seconds)
             results[node, rate] = result
+            lost = f"{result.lost} reference frames without one, " if rate == 0 else ""
             print(
-                f"{node:12s} {'30 Hz' if rate == 0 else '10 Hz'}: {result.observations} Observations, "
-                f"{result.lost if rate == 0 else '-'} reference frames without, latency median {result.median_ms:.1f} ms, "
-                f"p99 {result.p99_ms:.1f} ms, CPU {100 * result.cpu:.1f} % of a core",
+                f"{node:12s} {'30 Hz' if rate == 0 else '10 Hz'}: {result.observations} Observations, {lost}latency "
+                f"median {result.median_ms:.1f} ms, p99 {result.p99_ms:.1f} ms, CPU {100 * result.cpu:.1f} % of a core",
                 flush=True,
             )
     ours, theirs = results["camera_sync", 0.0], results["baseline", 0.0]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from rclpy.node import Node
@@ -40,11 +42,23 @@ _CAMERA_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 _JOINT_QOS = QoSProfile(depth=128, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
+@dataclass
+class _Source:
+    """A camera or the joint states. Until something is heard, its gate stays open so that QoS events are seen."""
+
+    subscription: Subscription
+    gate: Gate
+    offer: Offer
+    heard: bool = False
+
+
 class CameraSyncNode(Node):
     """Wires topics to the synchroniser."""
 
     def __init__(self) -> None:
         super().__init__("camera_sync")
+        # A resize takes a millisecond: OpenCV's worker threads would burn more CPU waiting for the next one.
+        cv2.setNumThreads(1)
         values = declare(self, PARAMETERS)
         self._layout = stack_config(values)
         self._sync = Synchronizer(sync_config(values))
@@ -58,7 +72,7 @@ class CameraSyncNode(Node):
 
         self._observations = publisher(self, ObservationMsg, "observation", LATEST)
         self._stacked = publisher(self, Image, "stacked/image", SENSOR)
-        self._sources: dict[str, tuple[Subscription, Gate, Offer]] = {}
+        self._sources: dict[str, _Source] = {}
         image_type, suffix = (Image, "") if values["transport"] == "raw" else (CompressedImage, "/compressed")
         for name in values["cameras"]:
             self._add_source(name, image_type, f"{name}/image_raw{suffix}", _CAMERA_QOS, partial(self._offer, name))
@@ -70,15 +84,16 @@ class CameraSyncNode(Node):
         gate = Gate()
 
         def received(message: bytes) -> None:
-            self._accept(offer, message)
+            self._accept(source, message)
             self._advance()
 
-        subscription = subscribe(self, kind, topic, received, qos, raw=True, callback_group=gate)
-        self._sources[name] = (subscription, gate, offer)
+        source = _Source(subscribe(self, kind, topic, received, qos, raw=True, callback_group=gate), gate, offer)
+        self._sources[name] = source
 
-    def _accept(self, offer: Offer, message: bytes) -> None:
+    def _accept(self, source: _Source, message: bytes) -> None:
+        source.heard = True
         try:
-            offer(message)
+            source.offer(message)
         except CdrError as error:
             self.get_logger().error(f"dropped a message: {error}", throttle_duration_sec=1.0)
 
@@ -95,9 +110,9 @@ class CameraSyncNode(Node):
 
     def _advance(self) -> None:
         """Take what is queued, publish what matches, and decide what to wake up for next."""
-        for subscription, _, offer in self._sources.values():
-            while (message := take(subscription)) is not None:
-                self._accept(offer, message)
+        for source in self._sources.values():
+            while (message := take(source.subscription)) is not None:
+                self._accept(source, message)
         if self._sync.resets != self._resets:
             self._log_jump()
         now, clock = time.monotonic_ns(), self.get_clock().now().nanoseconds
@@ -106,10 +121,10 @@ class CameraSyncNode(Node):
         self._set_gates(time.monotonic_ns())
 
     def _set_gates(self, now: int) -> None:
-        for name, (_, gate, _) in self._sources.items():
-            gate.open = name in self._sync.waiting
         idle_until, deadline = self._sync.idle_until_ns, self._sync.deadline_ns
-        self._sources[self._sync.config.reference][1].open = now >= idle_until
+        for name, source in self._sources.items():
+            source.gate.open = name in self._sync.waiting or not source.heard
+        self._sources[self._sync.config.reference].gate.open = now >= idle_until
         wake = now + _POLL_NS
         if idle_until > now:
             wake = min(wake, idle_until)
@@ -162,8 +177,8 @@ class CameraSyncNode(Node):
         checks: dict[str, Callable[[], Report]] = {
             "observations": lambda: outcome.report(self._published, self._unreadable, self._image_problem)
         }
-        for index, (name, (subscription, _, _)) in enumerate(self._sources.items()):
-            topic = subscription.topic_name
+        for index, (name, source) in enumerate(self._sources.items()):
+            topic = source.subscription.topic_name
             check = StreamCheck(topic, partial(self.count_publishers, topic))
             checks[name] = partial(self._stream_report, check, index)
         return checks

@@ -54,8 +54,8 @@ PARAMETERS = (
     Param(
         "gripper_stroke",
         STROKE,
-        "a gripper's position in joint_states when open: metres, or 1.0 where it is 0..1 already",
-        range=(1e-4, 10.0),
+        "a gripper's position in joint_states when open, closed being 0: metres, of either sign; 1.0 where it is 0..1",
+        range=(-10.0, 10.0),
     ),
 )
 
@@ -103,8 +103,10 @@ def gripper_columns(values: Mapping[str, Any]) -> list[int]:
     """Which entries of the state are grippers.
 
     Raises:
-        ParameterError: a gripper is not among the joints.
+        ParameterError: a gripper is not among the joints, or the stroke is 0.
     """
+    if not values["gripper_stroke"]:
+        raise ParameterError("gripper_stroke is 0; it is a gripper's position when open, closed being 0")
     grippers = [name for name in values["gripper_joints"] if name]
     unknown = [name for name in grippers if name not in values["joints"]]
     if unknown:

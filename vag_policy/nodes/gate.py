@@ -13,15 +13,18 @@ from rclpy.subscription import Subscription
 
 
 class Gate(CallbackGroup):
-    """Callback group of one subscription. While shut, messages stay in the middleware's queue for ``take``."""
+    """Callback group of one subscription. While shut, messages stay in the middleware's queue for ``take``.
+
+    QoS events of the subscription wait, too: rmw_fastrtps wakes for them whenever the queue is not empty.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.open = True
 
     def can_execute(self, entity: Any) -> bool:
-        """Whether the executor waits for ``entity``; QoS events always get through."""
-        return self.open or not isinstance(entity, Subscription)
+        """Whether the executor waits for ``entity``."""
+        return self.open
 
     def beginning_execution(self, entity: Any) -> bool:
         """Callbacks run in one thread, so there is nothing to exclude."""

@@ -41,7 +41,7 @@ class SyncConfig:
     period_ns: int = 0
     frozen_ns: int = 0
     jump_back_ns: int = 100 * _MS
-    frames: int = 10
+    frames: int = 16
     joint_messages: int = 256
 
     def __post_init__(self) -> None:
