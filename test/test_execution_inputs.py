@@ -177,6 +177,10 @@ def test_grippers_are_metres_at_the_driver_and_0_to_1_inside():
     assert inside[[6, 13]] == pytest.approx([0.25, 1.0])
     assert rig.to_driver(inside)[[6, 13]] == pytest.approx([0.0125, 0.05])
     assert rig.to_driver(inside)[:6].tolist() == raw[:6].tolist()
+    downwards = Rig(stroke=-0.0475)  # closed at 0, open at -0.0475
+    raw[[6, 13]] = [-0.0475, 0.001]
+    assert downwards.from_driver(raw)[[6, 13]] == pytest.approx([1.0, 0.0])
+    assert downwards.to_driver(downwards.from_driver(raw))[[6, 13]] == pytest.approx([-0.0475, 0.0])
     normalised = Rig(command_units="normalised", state_units="normalised")
     raw[[6, 13]] = [0.25, 1.5]
     assert normalised.from_driver(raw)[[6, 13]].tolist() == [0.25, 1.0]
@@ -190,6 +194,7 @@ def test_grippers_are_metres_at_the_driver_and_0_to_1_inside():
         ({"arms": ()}, "allowed: left, right"),
         ({"arms": ("middle",)}, "no arm 'middle'"),
         ({"home": (0.0,) * 6}, "7 numbers"),
+        ({"stroke": 0.0}, "must not be 0"),
         ({"state_units": "inches"}, "allowed: metres, normalised"),
         ({"driver_names": ("a", "b")}, "14 different names"),
     ],

@@ -215,13 +215,14 @@ class Arbiter:
             return self._home.target(now_ns), HOME, "on the way home", False
         target = self.policy.target(self._motion.position, now_ns)
         due = self.policy.due(now_ns)
-        self.tally.misses += due
+        silence_ns = self.config.policy.silence_ns
+        silent = self.policy.silent_ns(now_ns) > silence_ns
+        self.tally.misses += due and not silent  # a policy that has been silent for long is not late but gone
         if target is not None:
             return (target, RAMP, "to the first action", False) if self.policy.ramping else (target, POLICY, "", False)
         if not due:
             return None, HOLD, self._idle_reason, self._idle_fault
-        silence_ns = self.config.policy.silence_ns
-        if self.policy.silent_ns(now_ns) > silence_ns:
+        if silent:
             return None, HOLD, f"no new chunk for over {silence_ns / SECOND_NS:g} s", False
         return None, HOLD, "chunk executed", False
 

@@ -27,6 +27,7 @@ class Pace:
         self._periods = np.zeros(kept, np.int64)
         self._count = 0
         self._last_ns: int | None = None
+        self._irregular = False
 
     def tick(self, now_ns: int) -> None:
         """A command went out."""
@@ -47,7 +48,9 @@ class Pace:
         """How evenly commands go out."""
         p99, longest = self.jitter_ms()
         values = {"jitter p99 (ms)": p99, "jitter max (ms)": longest, "rate (Hz)": SECOND_NS / self.period_ns}
-        if p99 > 0.5 * self.period_ns / 1e6:
+        # irregular from half a period on, regular again below a quarter: no flapping in between
+        self._irregular = p99 > (0.25 if self._irregular else 0.5) * self.period_ns / 1e6
+        if self._irregular:
             return WARN, f"commands are irregular: {p99:.1f} ms (p99) off their {self.period_ns / 1e6:g} ms", values
         return OK, f"jitter p99 {p99:.2f} ms", values
 

@@ -28,7 +28,7 @@ class Rig:
         home: one arm's home pose: six joints in rad, gripper 0..1.
         command_units: of gripper commands, ``metres`` of one finger or ``normalised`` 0..1.
         state_units: of grippers in joint states.
-        stroke: travel of one finger, metres.
+        stroke: travel of one finger from closed to open, metres; negative where a driver counts downwards.
         driver_names: the drivers' names of all joints; empty where they are ours.
 
     Raises:
@@ -55,6 +55,8 @@ class Rig:
         for units in (self.command_units, self.state_units):
             if units not in UNITS:
                 raise ValueError(f"gripper units are '{units}'; allowed: {', '.join(UNITS)}")
+        if self.stroke == 0.0:
+            raise ValueError("the stroke of a gripper must not be 0")
         if self.driver_names and len(set(self.driver_names)) != len(self.names):
             raise ValueError(
                 f"driver names must be {len(self.names)} different names, for {', '.join(self.names)}; "

@@ -51,7 +51,7 @@ PARAMETERS = (
     Param("gripper_in_arm", False, "send the gripper as the seventh joint of its arm's message"),
     Param("gripper_units", "metres", "unit of gripper commands: one finger's metres, or 0..1", choices=UNITS),
     Param("gripper_state_units", "metres", "unit of grippers in joint_states", choices=UNITS),
-    Param("stroke", yam.STROKE, "travel of one finger, m", (0.001, 0.2)),
+    Param("stroke", yam.STROKE, "travel of a finger from closed to open, m; may be negative", (-0.2, 0.2)),
     Param("driver_joint_names", (), "the drivers' names of all joints, where they are not ours", element=str),
     # Process
     Param("nice", 0, "scheduling niceness to ask for; ignored where not permitted", (-20, 19)),
