@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from vag_policy.bringup import ARGUMENTS, GRAPHS, load_rig
+from vag_policy.video.presets import video_preset
 
 ROOT = Path(__file__).resolve().parent.parent
 LAUNCH_FILES = sorted((ROOT / "launch").glob("*.launch.py"))
@@ -201,6 +202,17 @@ def test_parameter_files_name_declared_parameters_of_the_right_type_and_range(fi
             wanted = list if isinstance(default, tuple) else type(default)
             assert type(value) is wanted, f"{file.name}: {node}.{name} must be {wanted.__name__}, is {value!r}"
             assert table[name].check(value) == ""
+
+
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+def test_camera_sync_makes_the_image_that_the_graph_s_policy_takes(name):
+    values: dict[str, dict] = {}
+    for file in GRAPHS[name][0].config:
+        for key, content in yaml.safe_load((ROOT / "config" / file).read_text()).items():
+            values.setdefault(key.removeprefix("/**/"), {}).update(content["ros__parameters"])
+    sync, video = values["camera_sync"], video_preset(values["policy"]["preset"])
+    assert (len(sync["cameras"]) * sync["tile_width"], sync["tile_height"]) == video.image_size
+    assert tuple(sync["cameras"]) == tuple(values["policy"]["cameras"]) == video.cameras
 
 
 def test_every_parameter_is_described():
