@@ -42,7 +42,7 @@ def plot_temporal_ratio(log: EpisodeLog, start_ns: int, end_ns: int, title: str,
     handles += [plt.Rectangle((0, 0), 1, 1, color=_MODE_COLOURS[mode]) for mode in modes]
     top.legend(handles, labels + modes, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     bottom.set_ylabel("guidance s")
-    bottom.set_ylim(bottom=-0.05)
+    bottom.set_ylim(-0.05, max(0.5, 1.1 * scale.max(initial=0.0)))
     bottom.set_xlabel("seconds since the episode began")
     bottom.set_xlim(0, (end_ns - start_ns) / SECOND_NS)
     figure.savefig(path, dpi=110)

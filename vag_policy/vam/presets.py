@@ -210,9 +210,19 @@ PRESETS = {
             name="tiny",
             video=video_preset("tiny"),
             head=HeadConfig(
-                layers=4, width=128, heads=4, head_dim=32, mlp=512, video_width=128, group=2, prefix_mode="cached"
+                layers=4,
+                width=128,
+                heads=4,
+                head_dim=32,
+                mlp=512,
+                pad=14,
+                video_width=128,
+                group=2,
+                prefix_mode="cached",
             ),
             tr_layer=3,
+            # T' = 24 would take a CPU ten times the rest of the replan
+            guidance=GuidanceConfig(plan_frames=9),
             **_YAM,
         ),
     )
