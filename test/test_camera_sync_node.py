@@ -15,7 +15,9 @@ from ros_process import NodeProcess, Probe, status_of, values_of
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from vag_interfaces.msg import Observation as ObservationMsg
 
+from vag_policy.nodes.camera_sync_parameters import PARAMETERS, gripper_columns, stack_config, sync_config
 from vag_policy.nodes.messages import ns_from_stamp, observation_from_msg
+from vag_policy.nodes.parameters import ParameterError
 
 DOMAIN = 43
 NODE = ["-m", "vag_policy.nodes.camera_sync_node"]
@@ -317,18 +319,33 @@ def test_compressed_cameras_at_a_low_rate(rig, probe, tmp_path):
         assert 80_000_000 < np.median(steps) < 120_000_000
 
 
+def test_a_bad_parameter_ends_the_node_with_a_reason(tmp_path):
+    process = NodeProcess(NODE, tmp_path, DOMAIN, {"reference_camera": "rear"})
+    assert process.wait() == 2
+    assert "reference 'rear' is not a camera; cameras: top, left_wrist, right_wrist" in process.log()
+
+
 @pytest.mark.parametrize(
-    ("parameters", "words"),
+    ("change", "words"),
     [
-        ({"reference_camera": "rear"}, "reference 'rear' is not a camera; cameras: top, left_wrist, right_wrist"),
-        ({"cameras": ["top", "top"]}, "camera top is named more than once"),
-        ({"camera_max_ages": [0.1, 0.2]}, "camera_max_ages has 2 numbers for cameras top, left_wrist, right_wrist"),
-        ({"gripper_joints": ["hand"]}, "gripper_joints hand not among the joints: left_joint1"),
+        ({"cameras": ("top", "top")}, "camera top is named more than once"),
+        ({"camera_max_ages": (0.1, 0.2)}, "camera_max_ages has 2 numbers for cameras top, left_wrist, right_wrist"),
+        ({"joints": ("a", "b", "a")}, "joint a is named more than once"),
+        ({"gripper_joints": ("hand",)}, "gripper_joints hand not among the joints: left_joint1"),
         ({"gripper_stroke": 0.0}, "gripper_stroke is 0"),
-        ({"fit": "zoom"}, "parameter 'fit' is 'zoom'; allowed: stretch, crop, pad"),
     ],
 )
-def test_bad_parameters_end_the_node_with_a_reason(tmp_path, parameters, words):
-    process = NodeProcess(NODE, tmp_path, DOMAIN, parameters)
-    assert process.wait() == 2
-    assert words in process.log()
+def test_bad_parameters_say_what_is_allowed(change, words):
+    values = {param.name: param.default for param in PARAMETERS} | change
+    with pytest.raises(ParameterError, match=words):
+        sync_config(values), stack_config(values), gripper_columns(values)
+
+
+def test_parameters_become_configurations():
+    values = {param.name: param.default for param in PARAMETERS}
+    config = sync_config(values | {"rate": 10.0, "camera_max_ages": (0.1, 0.2, 0.3), "reference_camera": "left_wrist"})
+    assert (config.reference, config.period_ns, config.slop_ns) == ("left_wrist", 100_000_000, 50_000_000)
+    assert [config.age_limit(name) for name in (*CAMERAS, "joint_states")] == [100e6, 200e6, 300e6, 200e6]
+    assert stack_config(values).size == (672, 168)
+    assert gripper_columns(values) == [6, 13]
+    assert gripper_columns(values | {"gripper_joints": ("",)}) == []

@@ -129,11 +129,13 @@ def test_the_maximum_age_is_inclusive_and_each_stream_s_own(source, clock, match
         assert f"{source}: 0.100 s old by this node's clock (at most 0.100 s)" in rig.sync.problem
 
 
-def test_an_old_frame_is_refused_with_a_hint_for_bags():
+@pytest.mark.parametrize(("seconds", "hint"), [(2, False), (100, True)])
+def test_an_old_frame_is_refused_with_a_hint_where_it_can_only_be_a_bag(seconds, hint):
     rig = Rig(cameras=("top",))
     rig.joint(0)
-    assert rig.frame("top", 0, at=2000) == []
-    assert "top: 2.000 s old" in rig.sync.problem and "use_sim_time" in rig.sync.problem
+    assert rig.frame("top", 0, at=seconds * 1000) == []
+    assert f"top: {seconds}.000 s old" in rig.sync.problem
+    assert ("use_sim_time" in rig.sync.problem) == hint
 
 
 def test_nothing_waits_longer_than_it_can_help():

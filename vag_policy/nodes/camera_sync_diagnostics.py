@@ -11,6 +11,9 @@ from vag_policy.observation.synchronizer import Synchronizer
 
 Report = tuple[bytes, str, Mapping[str, Any]]
 
+_TOLERATED = 0.05
+"""Share of messages lost, or of reference frames refused, that is mentioned but no warning."""
+
 
 class StreamCheck:
     """One stream's entry. Counters make a WARN in the second in which they grow."""
@@ -18,12 +21,13 @@ class StreamCheck:
     def __init__(self, topic: str, publishers: Callable[[], int]) -> None:
         self._topic = topic
         self._publishers = publishers
-        self._gaps = self._unstamped = 0
+        self._gaps = self._unstamped = self._received = 0
 
     def report(self, status: StreamStatus) -> Report:
         """Level, message and values of ``status``."""
         gaps, unstamped = status.gaps - self._gaps, status.unstamped - self._unstamped
-        self._gaps, self._unstamped = status.gaps, status.unstamped
+        received = status.received - self._received
+        self._gaps, self._unstamped, self._received = status.gaps, status.unstamped, status.received
         values = {
             "topic": self._topic,
             "rate (Hz)": status.rate_hz,
@@ -37,9 +41,9 @@ class StreamCheck:
             return WARN, f"{unstamped} messages with stamp 0 dropped: the driver must stamp them", values
         if status.state != "ok":
             return STALE, self._stale(status), values
-        if gaps:
-            return WARN, f"{gaps} messages lost of {self._topic}, {status.rate_hz:.1f} Hz arrive", values
-        return OK, f"{status.rate_hz:.1f} Hz", values
+        level = WARN if gaps > _TOLERATED * (gaps + received) else OK
+        lost = f", {gaps} of {gaps + received} messages lost or never sent" if gaps else ""
+        return level, f"{status.rate_hz:.1f} Hz{lost}", values
 
     def _stale(self, status: StreamStatus) -> str:
         missing = f"; without a position: {', '.join(status.missing)}" if status.missing else ""
@@ -76,6 +80,6 @@ class OutcomeCheck:
             return ERROR, f"no Observation: {reason}", values
         if not fresh:
             return STALE, f"no Observation: no frame of {self._synchronizer.config.reference}, the reference", values
-        if lost:
-            return WARN, f"{fresh} Observations, {lost} reference frames refused: {reason or 'recovered'}", values
-        return OK, f"{fresh} Observations", values
+        level = WARN if lost > _TOLERATED * (lost + fresh) else OK
+        refusals = f", {lost} reference frames refused{': ' if reason else ''}{reason}" if lost else ""
+        return level, f"{fresh} Observations{refusals}", values

@@ -26,6 +26,9 @@ from vag_policy.observation.observation import JOINT_SOURCE
 from vag_policy.observation.stream import Stream, StreamStatus
 from vag_policy.observation.sync_config import SyncConfig
 
+_OTHER_CLOCK_NS = 60_000_000_000
+"""An age that no lag explains: the stamps are another clock's."""
+
 
 @dataclass(frozen=True)
 class Match:
@@ -215,12 +218,11 @@ class Synchronizer:
         problems += joints.problems
         if not joints.problems:
             stamps[JOINT_SOURCE] = min(joints.stamps)
-        for name, own in stamps.items():
-            if clock - own > self.config.age_limit(name):
-                problems.append(
-                    f"{name}: {_s(clock - own)} old by this node's clock (at most {_s(self.config.age_limit(name))}); "
-                    "for a bag, play it with --clock and set use_sim_time"
-                )
+        problems += [
+            self._too_old(name, clock - own)
+            for name, own in stamps.items()
+            if clock - own > self.config.age_limit(name)
+        ]
         self._joints.forget_before(stamp - slop)
         if problems:
             self._refuse(problems)
@@ -228,6 +230,10 @@ class Synchronizer:
         self.matched += 1
         self.problem = ""
         return Match(stamp, frames, joints.positions, joints.stamps, stamps)
+
+    def _too_old(self, name: str, age: int) -> str:
+        hint = "; for a bag, play it with --clock and set use_sim_time" if age > _OTHER_CLOCK_NS else ""
+        return f"{name}: {_s(age)} old by this node's clock (at most {_s(self.config.age_limit(name))}){hint}"
 
     def _refuse(self, problems: list[str]) -> None:
         self.refused += 1
