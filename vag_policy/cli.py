@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from vag_policy import cli_data
+from vag_policy import cli_data, cli_train
 from vag_policy.bringup import BringupError, Graph, graph, load_rig
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -106,6 +106,7 @@ def demo(
 
 
 app.command()(cli_data.demos)
+app.command()(cli_train.train)
 app.add_typer(cli_data.app, name="data")
 
 

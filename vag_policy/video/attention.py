@@ -7,6 +7,8 @@ memory and time than the block's own attention projections.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from diffusers.models.attention_processor import Attention
 from diffusers.models.embeddings import apply_rotary_emb
@@ -45,16 +47,18 @@ class FrameAttention:
         shape = hidden_states.shape
         tokens = hidden_states.flatten(1, -2)
         context = tokens if encoder_hidden_states is None else encoder_hidden_states
+        parts: Any = attn  # the library's types leave its submodules optional
         query, key, value = (
-            project(rows).unflatten(2, (attn.heads, -1)).transpose(1, 2)
-            for project, rows in ((attn.to_q, tokens), (attn.to_k, context), (attn.to_v, context))
+            project(rows).unflatten(2, (parts.heads, -1)).transpose(1, 2)
+            for project, rows in ((parts.to_q, tokens), (parts.to_k, context), (parts.to_v, context))
         )
-        query, key = attn.norm_q(query), attn.norm_k(key)
+        query, key = parts.norm_q(query), parts.norm_k(key)
         if image_rotary_emb is not None:
-            query = apply_rotary_emb(query, image_rotary_emb, use_real=True, use_real_unbind_dim=-2)
-            key = apply_rotary_emb(key, image_rotary_emb, use_real=True, use_real_unbind_dim=-2)
+            rotary: Any = image_rotary_emb
+            query = apply_rotary_emb(query, rotary, use_real=True, use_real_unbind_dim=-2)
+            key = apply_rotary_emb(key, rotary, use_real=True, use_real_unbind_dim=-2)
         out = attend(query, key, value).transpose(1, 2).flatten(2)
-        return attn.to_out[0](out).view(shape)
+        return parts.to_out[0](out).view(shape)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

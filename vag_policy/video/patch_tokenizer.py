@@ -121,7 +121,7 @@ def _matrices(components: _Array, std: _Array, chroma_gain: float) -> tuple[_Arr
     """Encoder (C, P) and decoder (P, C) of whitened components of colour-weighted patches."""
     weight = _colour_weight(components.shape[1], chroma_gain)
     std = std.clip(_MIN_STD)[:, None]
-    return components / std @ weight, np.linalg.solve(weight, (components * std).T)
+    return components / std @ weight, np.linalg.inv(weight).astype(np.float64) @ (components * std).T
 
 
 def _colour_weight(values: int, chroma_gain: float) -> _Array:

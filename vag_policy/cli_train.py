@@ -1,0 +1,46 @@
+"""``vag train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+
+def train(
+    config: Annotated[Path, typer.Option(help="configuration file, such as config/train/tiny_yam.yaml")],
+    out: Annotated[Path, typer.Option(help="folder of the run; one that was stopped goes on")] = Path("train_out"),
+    data: Annotated[str, typer.Option(help="LeRobot dataset; sets data.dataset")] = "",
+    max_steps: Annotated[int, typer.Option(min=0, help="stop after so many steps; 0: at the end")] = 0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="change a setting, such as stages.0.steps=100"),
+    ] = None,
+) -> None:
+    """Train a video-action policy on a LeRobot dataset; several processes by torchrun or `accelerate launch`."""
+    from rich.console import Console
+
+    from vag_policy.training.config import load_config
+    from vag_policy.training.data import open_samples
+    from vag_policy.training.trainer import train as run
+
+    changes = dict(_setting(text) for text in settings or [])
+    if data:
+        changes["data.dataset"] = data
+    chosen = load_config(config, changes)
+    cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
+    with Console().status("opening the dataset") as status:
+        samples = open_samples(
+            chosen.data, chosen.settings(), cache, lambda done, total: status.update(f"decoding episode {done}/{total}")
+        )
+    policy = run(chosen, out, samples, max_steps or None)
+    typer.echo(f"policy: {policy}")
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError(f"--set takes NAME=VALUE, got '{text}'")
+    return name, yaml.safe_load(value)

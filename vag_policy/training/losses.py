@@ -1,0 +1,89 @@
+"""The two flow-matching losses and the noise levels they are taken at (paper, appendix: training).
+
+Both flows run from data (level 0) to unit noise (level 1) along a straight line; a network learns its velocity,
+noise - data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vag_policy.video.sampler import sigma_grid
+
+BETA_ALPHA = 1.5
+TIME_SCALE, TIME_OFFSET = 0.999, 0.001
+"""Action noise levels are Beta(1.5, 1) * 0.999 + 0.001, as in pi0."""
+
+
+def noised(clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
+    """(1 - level) * clean + level * noise, with one level (B,) a sample; clean and noise (B, ...)."""
+    level = level.view(-1, *([1] * (clean.ndim - 1)))
+    return (1 - level) * clean + level * noise
+
+
+def video_loss(velocity: Tensor, clean: Tensor, noise: Tensor, frames_valid: Tensor) -> Tensor:
+    """Mean squared error of the video flow over imagined frames.
+
+    Frame 0 is the clean anchor, whose velocity the sampler knows: it is no part of the loss.
+
+    Args:
+        velocity: (B, C, T, h, w) predicted.
+        clean: (B, C, T, h, w) latents of the clip.
+        noise: (B, C, T, h, w).
+        frames_valid: (B, T) False where the episode is over and a frame only repeats its last one.
+
+    Returns:
+        a scalar; 0 if no frame is valid.
+    """
+    error = (velocity.float() - (noise - clean).float())[:, :, 1:].square().mean(dim=(1, 3, 4))
+    return _masked_mean(error, frames_valid[:, 1:])
+
+
+def action_loss(velocity: Tensor, clean: Tensor, noise: Tensor, valid: Tensor) -> Tensor:
+    """Mean squared error of the action flow over the actions that exist.
+
+    Columns beyond the robot's (padding up to the head's width) count too: their actions are 0, and a head that does
+    not learn that would feed on its own drift there while it integrates.
+
+    Args:
+        velocity: (B, A_H, pad) predicted.
+        clean: (B, A_H, pad) normalised actions.
+        noise: (B, A_H, pad).
+        valid: (B, A_H) False where the episode is over.
+
+    Returns:
+        a scalar; 0 if no action is valid.
+    """
+    error = (velocity.float() - (noise - clean).float()).square().mean(dim=2)
+    return _masked_mean(error, valid)
+
+
+def _masked_mean(error: Tensor, valid: Tensor) -> Tensor:
+    weight = valid.to(error.dtype)
+    return (error * weight).sum() / weight.sum().clamp_min(1)
+
+
+def action_times(count: int, generator: torch.Generator) -> Tensor:
+    """(count,) float32 noise levels of actions: Beta(1.5, 1) * 0.999 + 0.001.
+
+    Beta(a, 1) has the distribution function x^a, so that a uniform u gives u^(1/a).
+    """
+    uniform = torch.rand(count, generator=generator, dtype=torch.float64)
+    return (uniform ** (1 / BETA_ALPHA) * TIME_SCALE + TIME_OFFSET).float()
+
+
+def video_sigmas(count: int, generator: torch.Generator, grid_share: float = 0.0) -> Tensor:
+    """(count,) float32 noise levels of videos.
+
+    Args:
+        count: how many.
+        generator: on the CPU.
+        grid_share: probability that a level is one of the six points the sampler uses, each equally likely, and not
+            uniform in [0, 1]. 0 is the paper's; a small model does better on the levels it is used at.
+    """
+    uniform = torch.rand(count, generator=generator)
+    grid = torch.from_numpy(sigma_grid().astype(np.float32))
+    points = grid[torch.randint(len(grid), (count,), generator=generator)]
+    return torch.where(torch.rand(count, generator=generator) < grid_share, points, uniform)

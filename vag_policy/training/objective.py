@@ -1,0 +1,110 @@
+"""Networks and losses of the three kinds of stage, as one module that a distributed wrapper can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from vag_policy.training.batches import Batch
+from vag_policy.training.config import StageConfig
+from vag_policy.training.losses import action_loss, noised, video_loss
+from vag_policy.vam.action_head import ActionHead, Prefix
+from vag_policy.vam.presets import VamPreset
+from vag_policy.video.backbone import VideoBackbone
+
+Losses = dict[str, Tensor]
+
+
+class Objective(nn.Module):
+    """The losses of one micro-batch. Frame 0 of a clip is clean everywhere: it is the anchor, and no part of the loss.
+
+    Args:
+        settings: the preset.
+        backbone, head: the networks; which of their parameters learn is ``learning``'s business.
+    """
+
+    def __init__(self, settings: VamPreset, backbone: VideoBackbone, head: ActionHead) -> None:
+        super().__init__()
+        self.settings = settings
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, batch: Batch, latents: Tensor, stage: StageConfig, features_only: bool = False) -> Losses:
+        """Losses by name; ``loss`` is the one to minimise.
+
+        Args:
+            batch: on the networks' device.
+            latents: (B, C, T, h, w) clean latents of its clips; for ``head`` the features that stand for them,
+                (B, T, rows, columns, width).
+            stage: kind, weights and draws.
+            features_only: give the features of the noised clips, without gradients, and nothing else. (A sharded module
+                gathers its parameters for ``forward`` only.)
+        """
+        if features_only:
+            return {"features": self._features(batch, latents)}
+        if stage.kind == "head":
+            action = self._action(batch, latents, stage)
+            return {"loss": action, "action": action}
+        video = self.settings.video
+        text = self.backbone.text(batch.embeddings)[batch.text_index]
+        noisy, anchor = noised(latents, batch.video_noise, batch.sigma), latents[:, :, :1]
+        if stage.kind == "video":
+            velocity = self.backbone.velocity(noisy, anchor, batch.sigma, text)
+            loss = video_loss(velocity, latents, batch.video_noise, batch.frames_valid)
+            return {"loss": loss, "video": loss}
+        velocity, features = self.backbone.velocity_and_features(noisy, anchor, batch.sigma, text, video.feature_block)
+        loss = video_loss(velocity, latents, batch.video_noise, batch.frames_valid)
+        action = self._action(batch, features, stage)
+        return {"loss": loss + stage.action_weight * action, "video": loss, "action": action}
+
+    @torch.no_grad()
+    def _features(self, batch: Batch, latents: Tensor) -> Tensor:
+        """(B, T, rows, columns, width)."""
+        text = self.backbone.text(batch.embeddings)[batch.text_index]
+        noisy = noised(latents, batch.video_noise, batch.sigma)
+        block = self.settings.video.feature_block
+        return self.backbone.features(noisy, latents[:, :, :1], batch.sigma, text, block)
+
+    def _action(self, batch: Batch, features: Tensor, stage: StageConfig) -> Tensor:
+        draws = stage.action_draws
+        prefix = repeat_prefix(self.head.prefix(features[:, : self.settings.head.frames], batch.sigma), draws)
+        clean = batch.actions.repeat_interleave(draws, dim=0)
+        noisy = noised(clean, batch.action_noise, batch.action_time)
+        velocity = self.head.velocity(noisy, batch.action_time, batch.state.repeat_interleave(draws, dim=0), prefix)
+        valid = batch.actions_valid.repeat_interleave(draws, dim=0)
+        return action_loss(velocity, clean, batch.action_noise, valid)
+
+
+def repeat_prefix(prefix: Prefix, times: int) -> Prefix:
+    """The same prefix for ``times`` neighbouring rows of each sample: one video pass serves several noisy chunks."""
+    if times == 1:
+        return prefix
+    pairs = prefix.keys_values
+    if pairs is not None:
+        pairs = tuple((k.repeat_interleave(times, 0), v.repeat_interleave(times, 0)) for k, v in pairs)
+    return Prefix(prefix.tokens.repeat_interleave(times, 0), prefix.frames, prefix.grid, pairs)
+
+
+def learning(objective: Objective, stage: StageConfig) -> dict[str, nn.Parameter]:
+    """The parameters that learn in ``stage``, by name; every other one is frozen.
+
+    LoRA layers, where there are any, are the only part of the backbone that learns.
+    """
+    lora = any("lora_" in name for name, _ in objective.named_parameters())
+    chosen: dict[str, nn.Parameter] = {}
+    for name, parameter in objective.named_parameters():
+        in_backbone = name.startswith("backbone.")
+        learns = stage.kind != "head" and (not lora or "lora_" in name) if in_backbone else stage.kind != "video"
+        parameter.requires_grad_(learns)
+        if learns:
+            chosen[name] = parameter
+    return chosen
+
+
+def hidden_matrices(named: dict[str, nn.Parameter]) -> Iterator[str]:
+    """Names of the matrices between hidden layers of the blocks, which Muon is made for."""
+    for name, parameter in named.items():
+        if parameter.ndim == 2 and (".transformer_blocks." in name or name.startswith("head.layers.")):
+            yield name
