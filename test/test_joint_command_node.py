@@ -63,8 +63,8 @@ class Arms(Probe):
                 self.node.create_subscription(JointTrajectory, topic, self._on_command, 50)
         self._states = self.node.create_publisher(JointState, "joint_states", SENSOR)
         self._chunks = self.node.create_publisher(ActionChunk, "action_chunk", 1)
-        self._teleop = self.node.create_publisher(JointTrajectory, "teleop/joint_command", 1)
-        self._stop = self.node.create_publisher(Bool, "emergency_stop", 1)
+        self._teleop = self.node.create_publisher(JointTrajectory, "teleop/joint_command", 10)
+        self._stop = self.node.create_publisher(Bool, "emergency_stop", 10)
         self._timer = self.node.create_timer(0.01, self._step)
 
     def _on_command(self, message: JointTrajectory) -> None:
@@ -174,9 +174,9 @@ def check_within_limits(commands: np.ndarray) -> None:
 
 
 @contextlib.contextmanager
-def running(folder: Path, domain: int = DOMAIN, arms: dict | None = None, **values):
+def running(folder: Path, domain: int = DOMAIN, arms: dict | None = None, command=COMMAND, **values):
     """A joint_command process and arms around it."""
-    with NodeProcess(COMMAND, folder, domain, QUICK | values) as process, Arms(domain, **(arms or {})) as probe:
+    with NodeProcess(command, folder, domain, QUICK | values) as process, Arms(domain, **(arms or {})) as probe:
         try:
             yield process, probe
         except AssertionError as error:
@@ -290,9 +290,9 @@ def test_the_emergency_stop_is_latched(arms):
     arms.send(BOW)
     arms.until("policy")
     arms.emergency_stop()
+    arms.emergency_stop(pressed=False)  # letting go of a button resets nothing, however short it was pressed
     status = arms.until("stopped", "called by topic")
     assert status.emergency_stop
-    arms.emergency_stop(pressed=False)  # letting go of a button resets nothing
     arms.send(BOW)
     assert arms.ask("home") == (False, "the emergency stop is latched (called by topic)")
     assert arms.ask("arm")[0] is False
@@ -396,6 +396,27 @@ def test_field_case_17_an_interrupted_node_brakes_and_sends_a_hold_last(tmp_path
         assert steps[-1] == 0.0  # the hold
         assert braking[-1] < 0.5 * braking[0]  # reached by braking
         assert len(process.log().splitlines()) < 10
+
+
+def test_a_node_that_fails_holds_the_arms_and_ends_loudly(tmp_path):
+    script = (
+        "from vag_policy.nodes import common, joint_command_node as node\n"
+        "def fail(self, message): raise MemoryError('no room for a teleop target')\n"
+        "node.JointCommand._on_teleop = fail\n"
+        "common.main_of(node.JointCommand)()"
+    )
+    with running(tmp_path, command=["-c", script]) as (process, arms):
+        arms.ready()
+        arms.send(HOME + np.where(np.isin(np.arange(14), GRIPPERS), 0.0, 1.0))
+        arms.until("policy")
+        time.sleep(0.3)
+        arms.teleop([NAMES[0]], [0.0])
+        assert process.wait() == 1
+        assert "no room for a teleop target" in process.log()
+        arms.until("disarmed", "shutting down")
+        steps = np.abs(np.diff(arms.course(0.0)[1][-20:], axis=0)).max(axis=1)
+        assert steps[-1] == 0.0
+        assert steps.max() < 0.0401
 
 
 def test_field_case_19_without_a_clock_nothing_is_executed_and_a_jump_back_flushes(tmp_path):

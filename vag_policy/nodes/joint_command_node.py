@@ -11,6 +11,7 @@ from typing import Any
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
@@ -27,6 +28,8 @@ from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, 
 from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
 from vag_policy.nodes.parameters import ParameterError, declare
 
+# Not only the latest: a button that is let go at once has been pressed, and two arms may share a teleop topic.
+EVERY = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 STATUS_PERIOD_NS = SECOND_NS // 5
 ACKNOWLEDGE_NS = SECOND_NS // 10
 _LEVELS = {"ok": common.OK, "warn": common.WARN, "error": common.ERROR, "stale": common.STALE}
@@ -65,8 +68,8 @@ class JointCommand(Node):
     def _listen(self) -> None:
         subscribe(self, JointState, "joint_states", self._on_joints, SENSOR)
         subscribe(self, ActionChunk, "action_chunk", self._on_chunk, LATEST)
-        subscribe(self, JointTrajectory, "teleop/joint_command", self._on_teleop, LATEST)
-        subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, LATEST)
+        subscribe(self, JointTrajectory, "teleop/joint_command", self._on_teleop, EVERY)
+        subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, EVERY)
         arbiter = self.arbiter
         operations = {
             "arm": (arbiter.arm, "armed"),
@@ -201,15 +204,17 @@ class JointCommand(Node):
         self._timer.cancel()
         sending = self.arbiter.armed
         self.arbiter.disarm(time.monotonic_ns(), "shutting down")
-        give_up_ns = time.monotonic_ns() + SECOND_NS
-        while self.arbiter.moving and time.monotonic_ns() < give_up_ns:
-            time.sleep(self._period_ns / SECOND_NS)
+        try:
+            give_up_ns = time.monotonic_ns() + SECOND_NS
+            while self.arbiter.moving and time.monotonic_ns() < give_up_ns:
+                time.sleep(self._period_ns / SECOND_NS)
+                self.tick()
             self.tick()
-        if sending and self.arbiter.command is not None:
-            self._outputs.publish(self.rig.to_driver(self.arbiter.command))
-        self.tick()
-        for sender in (*self._outputs.publishers, self._status_publisher):
-            sender.wait_for_all_acked(Duration(nanoseconds=ACKNOWLEDGE_NS))
+        finally:
+            if sending and self.arbiter.command is not None:
+                self._outputs.publish(self.rig.to_driver(self.arbiter.command))
+            for sender in (*self._outputs.publishers, self._status_publisher):
+                sender.wait_for_all_acked(Duration(nanoseconds=ACKNOWLEDGE_NS))
 
 
 def _prioritise(node: Node, nice: int, realtime_priority: int) -> None:
