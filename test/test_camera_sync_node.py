@@ -12,6 +12,7 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from ros_process import NodeProcess, Probe, status_of, values_of
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from vag_interfaces.msg import Observation as ObservationMsg
 
@@ -276,6 +277,14 @@ def test_the_stacked_image_is_there_for_whoever_asks(rig, probe, topics):
     assert tuple(images[-1].data[:3]) == RED
 
 
+def another_node(tmp_path, parameters, suffix=""):
+    """A second camera_sync in a namespace, on the same cameras and joints."""
+    command = [*NODE, "--ros-args", "-r", "__ns:=/second", "-r", "/second/joint_states:=/joint_states"]
+    for topic in (f"{name}/image_raw{suffix}" for name in CAMERAS):
+        command += ["-r", f"/second/{topic}:=/{topic}"]
+    return NodeProcess(command, tmp_path, DOMAIN, parameters)
+
+
 def test_compressed_cameras_at_a_low_rate(rig, probe, tmp_path):
     jpeg = cv2.imencode(".jpg", flat(BLUE)[..., ::-1])[1].tobytes()
     for name in CAMERAS:
@@ -291,24 +300,7 @@ def test_compressed_cameras_at_a_low_rate(rig, probe, tmp_path):
         "gripper_joints": ["right_joint7"],
         "gripper_stroke": -0.0475,
     }
-    with NodeProcess(
-        [
-            *NODE,
-            "--ros-args",
-            "-r",
-            "__ns:=/second",
-            "-r",
-            "/second/joint_states:=/joint_states",
-            *[
-                word
-                for name in CAMERAS
-                for word in ("-r", f"/second/{name}/image_raw/compressed:=/{name}/image_raw/compressed")
-            ],
-        ],
-        tmp_path,
-        DOMAIN,
-        parameters,
-    ) as second:
+    with another_node(tmp_path, parameters, "/compressed") as second:
         received = probe.collect(ObservationMsg, "/second/observation")
         probe.wait(lambda: len(received) > 15, f"Observations of compressed cameras; {second.log()}")
         observation = observation_from_msg(received[-1])
@@ -317,6 +309,30 @@ def test_compressed_cameras_at_a_low_rate(rig, probe, tmp_path):
         assert np.allclose(observation.state, [0.5, 0.1])
         steps = np.diff([ns_from_stamp(message.header.stamp) for message in received[5:]])
         assert 80_000_000 < np.median(steps) < 120_000_000
+
+
+def test_simulated_time_is_waited_for(rig, probe, topics, tmp_path):
+    """A bag, played: stamps of another day, and a clock that starts late."""
+    rig.offset_ns = -3_600_000_000_000
+    with another_node(tmp_path, {"use_sim_time": True}):
+        received = probe.collect(ObservationMsg, "/second/observation")
+
+        def waits():
+            status = status_of(topics["diagnostics"], "second/camera_sync: observations")
+            return status is not None and "nothing publishes /clock" in status.message
+
+        probe.wait(waits, "the node to ask for /clock")
+        assert received == []
+        clock = probe.node.create_publisher(Clock, "/clock", 1)
+
+        def tick():
+            now = time.time_ns() + rig.offset_ns
+            clock.publish(Clock(clock=Time(sec=now // 10**9, nanosec=now % 10**9)))
+            return len(received) > 3
+
+        probe.wait(tick, "Observations once the clock runs")
+        probe.node.destroy_publisher(clock)
+        assert abs(ns_from_stamp(received[-1].header.stamp) - time.time_ns() - rig.offset_ns) < 2_000_000_000
 
 
 def test_a_bad_parameter_ends_the_node_with_a_reason(tmp_path):
