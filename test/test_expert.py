@@ -79,7 +79,7 @@ def test_a_course_is_smooth_fast_enough_and_never_too_fast():
     path = np.array([course.at(time) for time in np.arange(0, course.end + 0.1, dt)])
     speed = np.diff(path, axis=0) / dt
     assert (np.abs(speed).max(axis=0) <= np.append(0.9 * ARM_SPEED, GRIPPER_SPEED) + 1e-9).all()
-    assert np.abs(speed).max() > 0.89 * 1.3  # the slowest joint of a stroke uses what it may
+    assert np.abs(speed).max() > 0.89 * ARM_SPEED.max()  # the joint that takes longest uses what it may
     assert np.abs(np.diff(speed, axis=0) / dt).max() < 15.0  # rad/s2
     assert np.allclose(path[0], yam.REST) and np.allclose(path[-1], course.goal)
 
@@ -206,7 +206,7 @@ def test_the_command_node_follows_a_demonstration_without_clamping(plain):
     state, action, *_ = plain
     limits = Rig(velocity=yam.COMMAND_VELOCITY).limits
     motion, step_ns = at_rest(action[0].astype(float)), 10_000_000
-    times, clamped = np.arange(len(action)) / FPS, dict.fromkeys(("finite", "position", "lead", "velocity"), 0)
+    times, clamped = np.arange(len(action)) / FPS, dict.fromkeys(("finite", "position", "lead"), 0)
     for now in np.arange(0.0, times[-1], step_ns * 1e-9):
         target = np.array([np.interp(now, times, column) for column in action.T])
         measured = np.array([np.interp(now, times, column) for column in state.T])
@@ -214,7 +214,7 @@ def test_the_command_node_follows_a_demonstration_without_clamping(plain):
         motion = step.motion
         for kind in clamped:
             clamped[kind] += int(step.clamped[kind].sum())
-        assert np.abs(motion.position - target)[~Rig().grippers].max() < 0.02
+        assert np.abs(motion.position - target)[~Rig().grippers].max() < 0.01
     assert not any(clamped.values()), clamped
 
 

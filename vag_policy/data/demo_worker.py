@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from vag_policy.data.lerobot_writer import DatasetDescription, EpisodeEntry
 from vag_policy.data.statistics import describe, describe_pictures
 from vag_policy.data.video import VideoWriter
 from vag_policy.expert.demonstrator import GiveUpError
-from vag_policy.expert.episode import FPS, Frame, demonstrate
+from vag_policy.expert.episode import FPS, VERSION, Frame, demonstrate
 from vag_policy.expert.kinematics import Kinematics
 from vag_policy.expert.style import Variety
 from vag_policy.robots.yam import JOINT_NAMES
@@ -57,7 +58,7 @@ class DemoConfig:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return json.loads(json.dumps(asdict(self)))
+        return json.loads(json.dumps({"expert": VERSION, **asdict(self)}))
 
     def instruction(self, attempt: int) -> str:
         """What attempt ``attempt`` does: every instruction once in each round, in a new order each round."""
@@ -177,6 +178,7 @@ _barrier: Barrier | None = None
 def start_process(config: DemoConfig, work: Path, barrier: Barrier, parent: int) -> None:
     """Make this process's world. It ends with the process that asked for it, however that ends."""
     global _world, _barrier
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _barrier = barrier
     _world = World(config, work)

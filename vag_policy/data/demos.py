@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,6 +87,8 @@ def generate(
         dataset.report = progress
         try:
             rates = _run(dataset, config, episodes, workers)
+        except BrokenProcessPool as error:
+            raise ValueError(f"a process died (out of memory?); the same command goes on from here: {error}") from error
         finally:
             dataset.flush()
         shutil.rmtree(out / _WORK, ignore_errors=True)

@@ -15,13 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from vag_policy.robots.yam import ARM_DOF
 
-ARM_SPEED = np.array([1.3, 1.3, 1.3, 1.3, 0.75, 0.75])
-"""(6,) fastest a joint moves, rad/s. The small wrist drives follow with 0.15 s of lag (their kd / kp): a faster command
-would lead the measured joint by more than the 0.15 rad that executors allow."""
+ARM_SPEED = np.array([1.2, 1.2, 1.2, 1.2, 0.72, 0.72])
+"""(6,) fastest a joint moves, rad/s. Drives follow with kd / kp of lag (0.06 s, the small wrist drives 0.15 s), and an
+executor lets a command lead the measured joint by 0.15 rad at most, braking distance included: this is what fits."""
 GRIPPER_SPEED = 0.95
 """Strokes a second; a full stroke takes one second at least."""
-_ARM_RAMP, _GRIPPER_RAMP = 0.35, 0.15
-_SHORTEST_S = 0.4
+ARM_ACCELERATION, GRIPPER_ACCELERATION = 5.5, 9.0
+"""Of one stroke, rad/s2 and strokes/s2. Executors allow 10, and where strokes overlap theirs add up."""
+_ARM_RAMP, _GRIPPER_RAMP = 0.35, 0.17
+_PEAK = 1.5  # a ramp's peak acceleration over its mean
+_SHORTEST_S = 0.1
 
 
 def progress(fraction: float, ramp: float) -> float:
@@ -37,6 +40,16 @@ def progress(fraction: float, ramp: float) -> float:
         return peak * (x - ramp / 2)
     u = x / ramp
     return peak * ramp * u**3 * (1.0 - u / 2)
+
+
+def _duration(
+    delta: NDArray[np.float64], speed: float | NDArray[np.float64], acceleration: float, ramp: float
+) -> float:
+    """The shortest time (s) of a stroke ``delta`` within ``speed`` and ``acceleration``."""
+    distance = np.abs(delta)
+    by_speed = distance / speed / (1.0 - ramp)
+    by_acceleration = np.sqrt(_PEAK * distance / (acceleration * ramp * (1.0 - ramp)))
+    return max(float(np.maximum(by_speed, by_acceleration).max()), _SHORTEST_S)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +93,7 @@ class Course:
         """Append a stroke to ``joints`` (6,); with ``blend`` it starts while the last arm stroke still ramps down."""
         delta = np.zeros(ARM_DOF + 1)
         delta[:ARM_DOF] = np.asarray(joints) - self.goal[:ARM_DOF]
-        needed = float(np.max(np.abs(delta[:ARM_DOF]) / ARM_SPEED)) / (1.0 - _ARM_RAMP)
-        duration = max(needed, _SHORTEST_S) / (self._pace * slow)
+        duration = _duration(delta[:ARM_DOF], ARM_SPEED, ARM_ACCELERATION, _ARM_RAMP) / (self._pace * slow)
         last, overlap = self._arm_stroke, 0.0
         if blend and last is not None and last.end == self.end:
             overlap = _ARM_RAMP * min(duration, last.duration)
@@ -92,7 +104,7 @@ class Course:
         """Append a stroke of the gripper from ``start`` on (default: now); the course goes on at ``wait`` of it."""
         delta = np.zeros(ARM_DOF + 1)
         delta[ARM_DOF] = opening - self.goal[ARM_DOF]
-        duration = max(abs(delta[ARM_DOF]) / GRIPPER_SPEED / (1.0 - _GRIPPER_RAMP), 0.1)
+        duration = _duration(delta[ARM_DOF:], GRIPPER_SPEED, GRIPPER_ACCELERATION, _GRIPPER_RAMP)
         before = self.end
         stroke = self._append(Stroke(phase, self.end if start is None else start, duration, delta, _GRIPPER_RAMP))
         self.end = max(before, stroke.start + wait * duration)

@@ -23,7 +23,7 @@ from vag_policy.robots.yam_sim import Sim
 
 PHASES = ("approach", "descend", "grasp", "lift", "carry", "place", "retreat")
 
-HOVER = 0.125
+HOVER = 0.115
 """Fingertips above the table where the arm travels, metres: a held object passes over everything."""
 _LOW_HOVER = 0.095
 _BELOW_MIDDLE, _LOWEST = 0.006, 0.012
@@ -31,7 +31,7 @@ _FLOOR, _DROP_HEIGHT = 0.009, 0.008
 _OPEN, _RELEASED, _CLOSED = 0.9, 0.72, 0.0
 _HELD, _HELD_DISTANCE = 0.25, 0.05
 _TRIES = 4
-_HOLD_S = 0.4
+_HOLD_S = 0.3
 
 
 class GiveUpError(ValueError):
@@ -112,7 +112,7 @@ class Demonstrator:
         course, (middle, rotation) = self._course, item_pose(self._sim, self.task.item)
         yaw = grasp_yaw(self.task.item, rotation, self._kinematics.hand_yaw(self.arm, middle[0], middle[1]))
         if yaw is None:
-            raise GiveUpError(f"the {self.task.item.words} fell over")
+            raise GiveUpError(f"the {self.task.item.words} lies so that it cannot be grasped")
         target = np.array([middle[0], middle[1], max(middle[2] - _BELOW_MIDDLE, _LOWEST)])
         aside = np.append(target[:2] + self._rng.uniform(-0.012, 0.012, 2), HOVER if self.tries == 1 else _LOW_HOVER)
         opening_from = course.end
@@ -174,7 +174,7 @@ class Demonstrator:
         course.move("lift", self._straight_up(HOVER), blend=False)
         course.move("carry", above)
         course.move("place", self._solve((x, y, height), yaw), slow=0.9)
-        course.grip("place", _RELEASED)
+        course.grip("place", _RELEASED, wait=0.85)
         up = course.move("retreat", above)
         course.move("retreat", yam.HOME[: yam.ARM_DOF])
         course.grip("retreat", 1.0, start=up.end, wait=0.0)

@@ -16,6 +16,8 @@ from vag_policy.expert.style import Style
 from vag_policy.robots import yam
 from vag_policy.robots.yam_sim import Sim
 
+VERSION = 1
+"""Grows whenever the same seed and style give another demonstration; datasets remember it."""
 FPS = 30
 LONGEST_S = 20.0
 _SUBSTEPS = 3  # a command is brought up to date at about 100 Hz, as the command node does

@@ -57,7 +57,7 @@ class Variety:
     misses: float = 0.25
     drops: float = 0.05
     elsewhere: float = 0.12
-    pace: tuple[float, float] = (0.85, 1.0)
+    pace: tuple[float, float] = (0.9, 1.0)
 
     def draw(self, rng: np.random.Generator) -> Style:
         """One demonstration's manner."""
