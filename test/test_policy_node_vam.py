@@ -19,7 +19,7 @@ from vag_policy.nodes.policy_loader import load_policy, warm_up
 from vag_policy.nodes.policy_parameters import PARAMETERS, guidance_changes, overrides
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.policy import PolicyError
-from vag_policy.vam.presets import GuidanceConfig, override, preset
+from vag_policy.vam.presets import PRESETS, override, preset
 from vag_policy.vam.untrained import random_policy
 
 DOMAIN = 46
@@ -56,10 +56,9 @@ def no_log(_text: str) -> None:
     raise AssertionError("a checkpoint is nothing to warn about")
 
 
-def test_default_parameters_change_nothing_but_the_guidance():
-    changes = overrides(DEFAULTS)
-    assert set(changes) == {"guidance.mode", "guidance.w_lang", "guidance.w_plan", "guidance.s_max"}
-    assert override(TINY, changes).guidance == GuidanceConfig(), "the node's defaults are those of the paper"
+@pytest.mark.parametrize("name", PRESETS)
+def test_default_parameters_leave_a_preset_as_it_is(name):
+    assert override(preset(name), overrides(DEFAULTS)) == preset(name)
 
 
 def test_every_setting_reaches_the_preset():

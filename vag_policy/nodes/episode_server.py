@@ -9,12 +9,12 @@ from typing import Any
 
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from vag_interfaces.action import RunEpisode
 
 from vag_policy.monitoring.temporal_ratio import summarise
 from vag_policy.nodes.messages import duration_from_ns, ns_from_stamp
+from vag_policy.nodes.side_executor import SideThreadExclusiveGroup
 from vag_policy.policy import Plan, PolicyError
 from vag_policy.serving.session import PlanningSession
 
@@ -47,7 +47,7 @@ class _Run:
 class EpisodeServer:
     """Serves ``run_episode`` on ``node``.
 
-    The goal waits in a thread of the executor, which must have one to spare; everything else is answered meanwhile.
+    The goal waits in a thread of its own (``SideThreadExecutor``); everything else is answered meanwhile.
     The timeout counts on the steady clock: it ends an episode even where ``/clock`` has stopped. Create it once and
     keep it: rclpy cannot take an action server down under a client that waits.
 
@@ -71,7 +71,7 @@ class EpisodeServer:
             handle_accepted_callback=self._on_accepted,
             cancel_callback=self._on_cancel,
             # Goals and cancellations one after the other; a goal's execution belongs to no group.
-            callback_group=MutuallyExclusiveCallbackGroup(),
+            callback_group=SideThreadExclusiveGroup(),
         )
 
     @property

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lifecycle_msgs.srv import ChangeState
-from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
 from rclpy.node import Node
+
+from vag_policy.nodes.side_executor import SideThreadGroup
 
 
 class ManagedNode(LifecycleNodeMixin, Node):
@@ -19,12 +20,12 @@ class ManagedNode(LifecycleNodeMixin, Node):
     - A transition that the current state does not have, such as activating twice, raises through rclpy's executor and
       ends the process. Here it is refused and logged, as is one that comes while another is under way.
     - An exception in a transition callback is swallowed by rclpy: wrap its body with ``attempt``.
-    - The state can be asked for while a slow transition runs: the lifecycle services have a group of their own.
+    - The state can be asked for while a slow transition runs: with ``SideThreadExecutor`` it has a thread of its own.
     """
 
     def __init__(self, name: str, **options: Any) -> None:
         Node.__init__(self, name, **options)
-        self.transition_group = ReentrantCallbackGroup()
+        self.transition_group = SideThreadGroup()
         LifecycleNodeMixin.__init__(self, callback_group=self.transition_group)
         self.transition_lock = threading.Lock()
         """Held while a transition runs."""

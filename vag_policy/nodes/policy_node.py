@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,10 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
-from rclpy.executors import MultiThreadedExecutor
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
@@ -30,7 +30,8 @@ from vag_policy.nodes.parameters import declare
 from vag_policy.nodes.policy_diagnostics import PolicyChecks
 from vag_policy.nodes.policy_loader import load_policy, warm_up
 from vag_policy.nodes.policy_parameters import PARAMETERS, guidance_changes, session_config
-from vag_policy.nodes.policy_worker import Outputs, Planner
+from vag_policy.nodes.policy_worker import PLANNER_THREAD, Outputs, Planner
+from vag_policy.nodes.side_executor import SideThreadExecutor
 from vag_policy.policy import Plan, Policy, PolicyError
 from vag_policy.serving.session import PlanningSession
 
@@ -38,7 +39,6 @@ LoadPolicy = Callable[[Mapping[str, Any], Callable[[str], Any]], Policy]
 
 _STOP_S = 2.0  # a replan cannot be interrupted: how long a Ctrl-C waits for it
 _CLEANUP_S = 60.0
-_THREADS = 6  # one for a goal that waits, one for a transition, the rest for everything else
 _LATENT_STRIDE = 4  # video frames of a latent frame after the first
 
 
@@ -83,16 +83,18 @@ class PolicyNode(ManagedNode):
         """Load the policy and take observations in; they are not planned on before activation."""
         result = self.attempt("configure", self._configure)
         if result != TransitionCallbackReturn.SUCCESS:
-            self._release(_CLEANUP_S)
+            self._release(_STOP_S)
         return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Let plans out."""
+        self.get_logger().info("active: waiting for an instruction")
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End the episode. A plan that is being made will not go out."""
         self._halt("the policy was deactivated")
+        self.get_logger().info("inactive: no plan goes out any more")
         return super().on_deactivate(state)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -134,10 +136,7 @@ class PolicyNode(ManagedNode):
         self._planner = self._checks.planner = planner
         planner.load(self._make_policy)
         self._episodes = self._episodes or EpisodeServer(self, self._session, self._why_no_goal)
-        group = MutuallyExclusiveCallbackGroup()
-        self._observations = subscribe(
-            self, ObservationMsg, "observation", self._on_observation, LATEST, callback_group=group
-        )
+        self._observations = subscribe(self, ObservationMsg, "observation", self._on_observation, LATEST)
 
     def _make_policy(self) -> Policy:
         start = time.monotonic()
@@ -160,11 +159,12 @@ class PolicyNode(ManagedNode):
 
     def _release(self, timeout_s: float) -> None:
         self._halt("the policy is shutting down")
-        if self._observations is not None:
-            self.destroy_subscription(self._observations)
-        if self._planner is not None and not self._planner.stop(timeout_s):
-            self.get_logger().warning(f"a replan is still running after {timeout_s:.0f} s: left behind")
-        self._observations = self._planner = self._checks.planner = None
+        planner, self._planner, self._checks.planner = self._planner, None, None
+        observations, self._observations = self._observations, None
+        if observations is not None:
+            self.destroy_subscription(observations)
+        if planner is not None and not planner.stop(timeout_s):
+            self.get_logger().warning(f"the policy is still busy after {timeout_s:.0f} s: left behind")
 
     # In
 
@@ -240,11 +240,14 @@ class PolicyNode(ManagedNode):
 
 
 def run_process(make_node: Callable[[], PolicyNode]) -> NoReturn:
-    """Run the node and end the process; a replan that is still running then is abandoned with it.
+    """Run the node and end the process, even where a replan is still running.
 
-    Left to the interpreter, a thread inside torch could bring the process down with an error at exit.
+    Python could not end with a thread inside torch: it would wait for it, or abort when it comes back.
     """
-    code = run(make_node, make_executor=partial(MultiThreadedExecutor, num_threads=_THREADS))
+    code = run(make_node, make_executor=SideThreadExecutor)
+    if not any(thread.name == PLANNER_THREAD for thread in threading.enumerate()):
+        sys.exit(code)
+    gc.collect()  # the DDS participant goes with the last reference to it, and takes its shared memory along
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from vag_policy.policy import Plan, Policy, PolicyError
 from vag_policy.serving.session import PlanningSession, Ticket
 from vag_policy.serving.statistics import ReplanTimes
 from vag_policy.serving.worker import LatestWorker
+
+PLANNER_THREAD = "policy"
+"""Name of the inference thread."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,12 @@ class Planner:
         self._imagined_every = imagined_every
         self._until_imagined = 0
         self._policy: Policy | None = None
-        self._guidance: Mapping[str, Any] = {}
+        self._guidance: deque[Mapping[str, Any]] = deque()
         self.times = ReplanTimes()
         self.failures = 0
         self.failure = ""
         self.last: Plan | None = None
-        self._worker: LatestWorker[ObservationMsg] = LatestWorker(self._replan, "policy")
+        self._worker: LatestWorker[ObservationMsg] = LatestWorker(self._replan, PLANNER_THREAD)
 
     def load(self, make: Callable[[], Policy]) -> None:
         """Make the policy on the thread; raises what ``make`` raises."""
@@ -78,11 +82,15 @@ class Planner:
 
     def set_guidance(self, changes: Mapping[str, Any]) -> None:
         """Change the policy's guidance before its next plan."""
-        self._guidance = {**self._guidance, **changes}
+        self._guidance.append(changes)
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread; False where a replan keeps it busy for longer than that."""
-        return self._worker.stop(timeout_s)
+        """End the thread; False where a replan keeps it busy for longer than that: it is left alone then."""
+        stopped = self._worker.stop(timeout_s)
+        if not stopped:
+            # What the thread still holds must not keep the node, and with it the DDS participant, alive.
+            self._now_ns, self._outputs = int, _NO_OUTPUTS
+        return stopped
 
     def _replan(self, message: ObservationMsg) -> None:
         try:
@@ -119,9 +127,8 @@ class Planner:
             self._outputs.failed(error, ticket.episode)
 
     def _apply_guidance(self, policy: Any) -> None:
-        changes, self._guidance = self._guidance, {}
-        if changes:
-            policy.set_guidance(changes)
+        while self._guidance:
+            policy.set_guidance(self._guidance.popleft())
 
     def _imagine(self, policy: Any, observation: Observation, plan: Plan, frame_id: str) -> None:
         """Decode the future behind every n-th plan, after it went out."""
@@ -135,6 +142,15 @@ class Planner:
             self.failure = f"imagined video: {type(error).__name__}: {error}"
             return
         self._outputs.imagined(frames, plan, frame_id)
+
+
+_NO_OUTPUTS = Outputs(
+    plan=lambda plan, frame_id: None,
+    replanned=lambda plan, replan_ms: None,
+    failed=lambda error, episode: None,
+    imagined=lambda frames, plan, frame_id: None,
+    wants_imagined=lambda: False,
+)
 
 
 def _check_finite(plan: Plan) -> None:
