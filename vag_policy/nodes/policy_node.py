@@ -37,7 +37,7 @@ from vag_policy.serving.session import PlanningSession
 
 LoadPolicy = Callable[[Mapping[str, Any], Callable[[str], Any]], Policy]
 
-_STOP_S = 2.0  # a replan cannot be interrupted: how long a Ctrl-C waits for it
+_STOP_S = 1.0  # a replan cannot be interrupted: how long a Ctrl-C waits for it
 _CLEANUP_S = 60.0
 _LATENT_STRIDE = 4  # video frames of a latent frame after the first
 
