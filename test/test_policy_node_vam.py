@@ -102,6 +102,7 @@ def test_names_are_checked_before_weights_are_read(tmp_path, folder):
         ({"execute": 51}, "execute must be 1..action_horizon, got 51 of 50"),
         ({"latent_frames": 7}, "latent frames must be one of 5, 9, 24, got 7"),
         ({"preset": "yam"}, "folder of embeddings"),
+        ({"untrained": "refuse"}, "'checkpoint' is empty, and random weights are refused"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(changes, words):

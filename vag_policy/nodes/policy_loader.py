@@ -90,6 +90,8 @@ def warm_up(policy: Policy, instruction: str) -> float:
 
 def _settings(values: Mapping[str, Any]) -> VamPreset:
     if not values["checkpoint"]:
+        if values["untrained"] == "refuse":
+            raise PolicyError("parameter 'checkpoint' is empty, and random weights are refused (parameter 'untrained')")
         return preset(values["preset"])
     from vag_policy.checkpoint import stored_preset
 
