@@ -143,6 +143,34 @@ def inspect(
     raise typer.Exit(1 if report.problems else 0)
 
 
+@app.command("from-bag")
+def from_bag(
+    bags: Annotated[list[Path], typer.Argument(help="bags to convert, MCAP or sqlite3, in this order")],
+    out: Annotated[Path, typer.Option(help="folder of the new dataset")],
+    topics: Annotated[Path | None, typer.Option(help="YAML file: which topics hold what")] = None,
+    task: Annotated[str, typer.Option(help="the instruction, where the bags record none")] = "",
+    fps: Annotated[int, typer.Option(help="frames a second of the dataset")] = 30,
+    longest_gap: Annotated[float, typer.Option(help="seconds a stream may be silent within an episode")] = 0.2,
+    gripper_stroke: Annotated[
+        float | None, typer.Option(help="gripper position at 1 (open), in the bag's unit; 1: it is 0..1 already")
+    ] = None,
+) -> None:
+    """Make a LeRobot v3 dataset from recorded bags, resampled to exact frames; gaps are told."""
+    from vag_policy.data.bag_convert import ConvertConfig, convert
+    from vag_policy.data.bag_streams import BagTopics
+
+    config = ConvertConfig(fps=fps, task=task, longest_gap_s=longest_gap)
+    if gripper_stroke is not None:
+        config = replace(config, gripper_stroke=gripper_stroke)
+    where = BagTopics.from_config(yaml.safe_load(topics.read_text()) if topics else {})
+    result = convert(bags, out, where, config, lambda text: typer.echo(text, err=True))
+    for source, silence in result.silences.items():
+        typer.echo(f"gaps: {source}: {silence.count}, the longest {silence.longest_s:.3f} s")
+    for reason in result.left_out:
+        typer.echo(f"left out: {reason}")
+    typer.echo(f"{out}: {result.episodes} episodes, {result.frames} frames at {fps} a second")
+
+
 def _print_report(report: Report) -> None:
     from rich.console import Console
     from rich.table import Table
