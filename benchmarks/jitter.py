@@ -4,8 +4,8 @@ Fake drivers send three 640x480 cameras at 30 Hz and joint states at 100 Hz; cam
 policy node (preset tiny, async, no pause between replans) turns every one it can into a chunk. The drivers note when
 each command was written, by the DDS source timestamp, so their own scheduling does not count.
 
-Ours: joint_command in a process of its own. Baseline: the same node, with its timer, in the policy's process, on one
-single-threaded executor with it (inference has its own thread in both).
+Ours: joint_command in a process of its own, as ``joint_command_node`` starts it. Baseline: the same node as a timer in
+the policy's process, on one single-threaded executor with it (inference has its own thread in both).
 
     python benchmarks/jitter.py [--json] [--seconds 12] [--rate 100]
 """

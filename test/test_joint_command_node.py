@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from vag_interfaces.msg import ActionChunk, JointCommandStatus
 
 from vag_policy.nodes import joint_command_parameters as parameters
+from vag_policy.nodes import scheduling
 from vag_policy.nodes.common import LATCHED, SENSOR
 from vag_policy.nodes.messages import plan_to_msg, stamp_from_ns
 from vag_policy.policy import Plan
@@ -490,6 +492,25 @@ def test_the_node_imports_no_torch_mujoco_or_opencv():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_priorities_that_are_not_granted_are_no_failure(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.sched_setscheduler", refuse)
+    assert scheduling.raise_priority(0, 0) == ""
+    assert scheduling.raise_priority(0, 50) == "nice 0, SCHED_FIFO 50: Operation not permitted"
+
+
+def test_short_slices_leave_policy_and_niceness_as_they_are():
+    script = (
+        "import os; from vag_policy.nodes.scheduling import ask_for_short_slices; os.nice(3); ask_for_short_slices(); "
+        "print(os.sched_getscheduler(0) == os.SCHED_OTHER, os.getpriority(os.PRIO_PROCESS, 0))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert done.stdout.split() == ["True", str(min(before + 3, 19))]
 
 
 def test_every_parameter_says_what_it_is():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +26,7 @@ from vag_policy.nodes.common import LATCHED, LATEST, SENSOR, Diagnostics, main_o
 from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, make_output_config, make_rig
 from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
 from vag_policy.nodes.parameters import ParameterError, declare
+from vag_policy.nodes.scheduling import ask_for_short_slices, raise_priority
 
 # Not only the latest: a button that is let go at once has been pressed, and two arms may share a teleop topic.
 EVERY = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
@@ -60,7 +60,9 @@ class JointCommand(Node):
         self._listen()
         self._diagnostics = Diagnostics(self, "arms", self._checks())
         self._timer = steady_timer(self, self._period_ns / SECOND_NS, self.tick)
-        _prioritise(self, values["nice"], values["realtime_priority"])
+        refused = raise_priority(values["nice"], values["realtime_priority"])
+        if refused:
+            self.get_logger().warning(f"running without the priority asked for: {refused}")
         # What exists now lives as long as the node: the collector need not walk it between two commands.
         gc.collect()
         gc.freeze()
@@ -217,18 +219,11 @@ class JointCommand(Node):
                 sender.wait_for_all_acked(Duration(nanoseconds=ACKNOWLEDGE_NS))
 
 
-def _prioritise(node: Node, nice: int, realtime_priority: int) -> None:
-    """Ask for the priority that was asked for; a system that does not permit it is no reason not to run."""
-    try:
-        if realtime_priority:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(realtime_priority))
-        if nice:
-            os.setpriority(os.PRIO_PROCESS, 0, nice)
-    except OSError as error:
-        node.get_logger().warning(f"running without the priority asked for: {error}")
+def main() -> None:
+    """Run the node."""
+    ask_for_short_slices()  # before anything starts a thread
+    main_of(JointCommand)()
 
-
-main = main_of(JointCommand)
 
 if __name__ == "__main__":
     main()
