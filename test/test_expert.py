@@ -15,7 +15,7 @@ from vag_policy.expert.style import MISTAKES, PLAIN, STARTS, Style, Variety
 from vag_policy.robots import yam
 from vag_policy.robots.yam_items import OBJECTS
 from vag_policy.robots.yam_rig import RigGeometry
-from vag_policy.robots.yam_sim import Sim
+from vag_policy.robots.yam_sim import Sim, SimConfig
 
 SEED = 100_000
 
@@ -291,3 +291,8 @@ def test_an_object_that_cannot_be_had_is_given_up(sim, kinematics):
     sim.data.qpos[address : address + 3] = (0.3, 2.0, -0.7)  # fell off the table
     with pytest.raises(GiveUpError, match="cannot point its gripper down"):
         list(frames)
+
+
+def test_a_simulator_that_starts_elsewhere_is_refused(kinematics):
+    with pytest.raises(ValueError, match="from a simulator at rest, not at home"):
+        next(demonstrate(Sim(SimConfig(start_pose="home")), kinematics, SEED))

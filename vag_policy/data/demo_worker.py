@@ -25,7 +25,7 @@ from vag_policy.data.video import VideoWriter
 from vag_policy.expert.demonstrator import GiveUpError
 from vag_policy.expert.episode import FPS, VERSION, Frame, demonstrate
 from vag_policy.expert.kinematics import Kinematics
-from vag_policy.expert.style import Variety
+from vag_policy.expert.style import Style, Variety
 from vag_policy.robots.yam import JOINT_NAMES
 from vag_policy.robots.yam_rig import CAMERA_NAMES
 from vag_policy.robots.yam_sim import Sim, SimConfig
@@ -116,50 +116,47 @@ class World:
         """Demonstrate, record, and leave finished files in a folder of the attempt's own."""
         begin = time.perf_counter()
         instruction, seed = self.config.instruction(number), self.config.seed + number
+        style = self.config.variety.draw(np.random.default_rng((seed, 2)))
         folder = self._work / f"attempt-{number:06d}"
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        style = self.config.variety.draw(np.random.default_rng((seed, 2)))
-        frames: list[Frame] = []
-        samples: dict[str, list[NDArray[np.uint8]]] = {camera: [] for camera in CAMERA_NAMES}
         try:
-            with ExitStack() as stack:
-                writers = {
-                    camera: stack.enter_context(
-                        VideoWriter(temporary / f"{camera}.mp4", self.config.width, self.config.height, FPS)
-                    )
-                    for camera in CAMERA_NAMES
-                }
-                for frame in demonstrate(self._sim, self._kinematics, seed, instruction, style):
-                    self._record(writers, samples, len(frames))
-                    frames.append(frame)
-            reason = "" if self._sim.success() else "not where it belongs at the end"
+            entry = self._record(temporary, seed, instruction, style)
         except GiveUpError as error:
-            reason = str(error)
-        if reason:
             shutil.rmtree(temporary)
-            return Attempt(number, instruction, time.perf_counter() - begin, reason)
-        columns = _columns(frames)
-        np.savez(temporary / "columns.npz", allow_pickle=False, **columns)
-        statistics = {name: describe(columns[name]) for name in (layout.STATE, layout.ACTION)}
-        for camera, pixels in samples.items():
-            statistics[f"{layout.IMAGES}{camera}"] = describe_pictures(np.concatenate(pixels), len(pixels))
-        extra = {"seed": seed, "noise": style.noise, "mistake": style.mistake, "start": style.start, "pace": style.pace}
-        entry = EpisodeEntry(instruction, len(frames), statistics, {f"demonstration/{k}": v for k, v in extra.items()})
-        shutil.rmtree(folder, ignore_errors=True)
+            return Attempt(number, instruction, time.perf_counter() - begin, str(error))
         temporary.rename(folder)
         return Attempt(number, instruction, time.perf_counter() - begin, "", entry, folder)
 
-    def _record(
-        self, writers: Mapping[str, VideoWriter], samples: Mapping[str, list[NDArray[np.uint8]]], index: int
-    ) -> None:
-        self._sim.capture(CAMERA_NAMES)
-        for camera, writer in writers.items():
-            picture = self._sim.draw(camera)
-            writer.write(picture)
-            if index % _STATISTICS_EVERY == 0:
-                samples[camera].append(picture[::_STATISTICS_STRIDE, ::_STATISTICS_STRIDE].reshape(-1, 3))
+    def _record(self, folder: Path, seed: int, instruction: str, style: Style) -> EpisodeEntry:
+        """Perform once, with every frame's pictures and numbers written to ``folder``.
+
+        Raises:
+            GiveUpError: it did not succeed.
+        """
+        width, height = self.config.width, self.config.height
+        frames: list[Frame] = []
+        samples: dict[str, list[NDArray[np.uint8]]] = {camera: [] for camera in CAMERA_NAMES}
+        with ExitStack() as stack:
+            writers = {
+                camera: stack.enter_context(VideoWriter(folder / f"{camera}.mp4", width, height, FPS))
+                for camera in CAMERA_NAMES
+            }
+            for frame in demonstrate(self._sim, self._kinematics, seed, instruction, style):
+                self._sim.capture(CAMERA_NAMES)
+                for camera, writer in writers.items():
+                    picture = self._sim.draw(camera)
+                    writer.write(picture)
+                    if len(frames) % _STATISTICS_EVERY == 0:
+                        samples[camera].append(picture[::_STATISTICS_STRIDE, ::_STATISTICS_STRIDE].reshape(-1, 3))
+                frames.append(frame)
+        columns = _columns(frames)
+        np.savez(folder / "columns.npz", allow_pickle=False, **columns)
+        statistics = {name: describe(columns[name]) for name in (layout.STATE, layout.ACTION)}
+        for camera, pixels in samples.items():
+            statistics[f"{layout.IMAGES}{camera}"] = describe_pictures(np.concatenate(pixels), len(pixels))
+        extra = {"seed": seed, **{name: getattr(style, name) for name in ("noise", "mistake", "start", "pace")}}
+        return EpisodeEntry(instruction, len(frames), statistics, {f"demonstration/{k}": v for k, v in extra.items()})
 
 
 def _columns(frames: list[Frame]) -> dict[str, NDArray]:

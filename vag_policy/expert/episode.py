@@ -12,6 +12,7 @@ from vag_policy.expert.course import Course
 from vag_policy.expert.demonstrator import Demonstrator, GiveUpError
 from vag_policy.expert.kinematics import Kinematics, UnreachableError
 from vag_policy.expert.noise import SmoothNoise
+from vag_policy.expert.scene_view import arm_slot
 from vag_policy.expert.style import Style
 from vag_policy.robots import yam
 from vag_policy.robots.yam_sim import Sim
@@ -20,6 +21,8 @@ VERSION = 1
 """Grows whenever the same seed and style give another demonstration; datasets remember it."""
 FPS = 30
 LONGEST_S = 20.0
+SECOND_NS = 1_000_000_000
+_TICK_NS = 10_000_000
 _SUBSTEPS = 3  # a command is brought up to date at about 100 Hz, as the command node does
 
 _NOISE_SCALE = {
@@ -58,68 +61,55 @@ def demonstrate(
         GiveUpError: the demonstration cannot succeed any more.
     """
     style, rng = style or Style(), np.random.default_rng((seed, 1))
+    if sim.config.start_pose != "rest":
+        raise ValueError(f"demonstrations start from a simulator at rest, not at {sim.config.start_pose}")
     sim.reset(seed, task)
-    targets = sim.joint_positions()
     try:
-        demonstrator = Demonstrator(sim, kinematics, style, rng)
+        yield from _frames(sim, kinematics, style, rng)
     except UnreachableError as error:
         raise GiveUpError(str(error)) from error
-    targets = _go_to_start(sim, demonstrator, style)
+
+
+def _frames(sim: Sim, kinematics: Kinematics, style: Style, rng: np.random.Generator) -> Iterator[Frame]:
+    demonstrator = Demonstrator(sim, kinematics, style, rng)
+    targets = _go_to_start(sim, demonstrator.arm, style.start)
     if style.start != "rest":
         demonstrator = Demonstrator(sim, kinematics, style, rng)
     noise = SmoothNoise(style.noise, 1.0 / FPS, rng)
     start_ns, offset = sim.time_ns, np.zeros(yam.ARM_DOF)
     for index in range(round(LONGEST_S * FPS)):
         time = index / FPS
-        try:
-            demonstrator.decide(time)
-        except UnreachableError as error:
-            raise GiveUpError(str(error)) from error
+        demonstrator.decide(time)
         command = demonstrator.command(time)
         targets[demonstrator.slot] = command.label
-        yield Frame(
-            sim.joint_positions().astype(np.float32),
-            targets.astype(np.float32),
-            command.phase,
-            demonstrator.imitate(time),
-        )
+        state, action = sim.joint_positions().astype(np.float32), targets.astype(np.float32)
+        yield Frame(state, action, command.phase, demonstrator.imitate(time))
         if demonstrator.done:
             return
         before, offset = offset, noise.step(_NOISE_SCALE[command.phase])
-        _advance(sim, demonstrator, targets, start_ns, index, (before, offset))
+        for part in range(_SUBSTEPS):
+            executed = targets.copy()
+            executed[demonstrator.slot] = demonstrator.command((index + part / _SUBSTEPS) / FPS).executed
+            executed[demonstrator.slot][: yam.ARM_DOF] += before + (offset - before) * part / _SUBSTEPS
+            until_ns = start_ns + round((index * _SUBSTEPS + part + 1) * SECOND_NS / FPS / _SUBSTEPS)
+            sim.step(executed, max(1, round((until_ns - sim.time_ns) / sim.config.timestep_ns)))
     raise GiveUpError(f"not done after {LONGEST_S} s")
 
 
-def _advance(
-    sim: Sim, demonstrator: Demonstrator, targets: NDArray[np.float64], start_ns: int, index: int, noise: tuple
-) -> None:
-    """Run the world from frame ``index`` to the next."""
-    slot, before, after = demonstrator.slot, *noise
-    executed = targets.copy()
-    step_ns = sim.config.timestep_ns
-    for part in range(_SUBSTEPS):
-        now = (index + part / _SUBSTEPS) / FPS
-        executed[slot] = demonstrator.command(now).executed
-        executed[slot][: yam.ARM_DOF] += before + (after - before) * part / _SUBSTEPS
-        until_ns = start_ns + round((index * _SUBSTEPS + part + 1) * 1_000_000_000 / FPS / _SUBSTEPS)
-        sim.step(executed, max(1, round((until_ns - sim.time_ns) / step_ns)))
-
-
-def _go_to_start(sim: Sim, demonstrator: Demonstrator, style: Style) -> NDArray[np.float64]:
+def _go_to_start(sim: Sim, working: str, start: str) -> NDArray[np.float64]:
     """Drive the arms that do not start at rest to where they start; return the targets (14,)."""
-    home = {
-        arm: style.start == "home" or style.start == ("working_home" if arm == demonstrator.arm else "other_home")
-        for arm in yam.ARMS
-    }
-    goal = np.concatenate([yam.HOME if home[arm] else yam.REST for arm in yam.ARMS])
-    starts = sim.joint_positions()
-    courses = []
-    for index, arm in enumerate(yam.ARMS):
-        course = Course(starts[index * 7 : index * 7 + 7])
-        if home[arm]:
-            course.move("start", goal[index * 7 : index * 7 + 6])
+    goal, courses, here = sim.joint_positions(), [], sim.joint_positions()
+    for arm in yam.ARMS:
+        slot = arm_slot(arm)
+        goal[slot] = yam.REST
+        course = Course(here[slot])
+        if start in ("home", "working_home" if arm == working else "other_home"):
+            goal[slot] = yam.HOME
+            course.move("start", yam.HOME[: yam.ARM_DOF])
             course.rest("start", 0.5)
         courses.append(course)
-    for tick in range(round(max(course.end for course in courses) * 100)):
-        sim.step(np.concatenate([course.at(tick / 100) for course in courses]), round(1e7 / sim.config.timestep_ns))
+    steps = _TICK_NS // sim.config.timestep_ns
+    for tick in range(round(max(course.end for course in courses) * SECOND_NS / _TICK_NS)):
+        time = tick * _TICK_NS / SECOND_NS
+        sim.step(np.concatenate([course.at(time) for course in courses]), steps)
     return goal
