@@ -5,7 +5,7 @@ A publisher process sends three 640x480 rgb8 cameras at 30 Hz and joint_states a
 Observation (``lost``), milliseconds from the last camera's stamp (its publish time) to the Observation's arrival at
 the listener, and the node's CPU seconds (all threads) per second, read from /proc.
 
-    python benchmarks/pipeline.py [--json] [--seconds 8]
+    python benchmarks/pipeline.py [--json] [--seconds 5] [--rounds 2]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import array
 import json
+import math
 import os
 import signal
 import struct
@@ -22,28 +23,38 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CAMERAS = ("top", "left_wrist", "right_wrist")
 JOINTS = tuple(f"{arm}_joint{number}" for arm in ("left", "right") for number in range(1, 8))
-WARM_UP_S = 2.5
+WARM_UP_S = 1.5
 NODES = {
     "camera_sync": [sys.executable, "-m", "vag_policy.nodes.camera_sync_node"],
     "baseline": [sys.executable, str(HERE / "baseline_sync.py")],
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
-    """One run: Observations and reference frames in the window, latencies in ms, CPU seconds per second."""
+    """Runs of one node, pooled: reference frames sent and without an Observation, latencies in ms, seconds."""
 
-    observations: int
-    lost: int
-    median_ms: float
-    p99_ms: float
-    cpu: float
+    sent: int = 0
+    lost: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds per second."""
+        return self.cpu_s / self.wall_s
+
+    def percentile(self, percent: float) -> float:
+        """A percentile of the latency, ms."""
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def publish(path: str) -> None:
@@ -106,6 +117,8 @@ def listen(path: str) -> None:
         now = time.time_ns()
         stamps = [stamp.sec * 1_000_000_000 + stamp.nanosec for stamp in message.source_stamps]
         rows.append((stamps[0], max(stamps[: len(CAMERAS)]), now))
+        if len(rows) == 1:
+            Path(f"{path}.started").touch()
 
     node.create_subscription(Observation, "observation", received, 10)
     executor = SingleThreadedExecutor()
@@ -133,16 +146,23 @@ def process(command: list[str], **options: int) -> Iterator[subprocess.Popen]:
             child.wait()
 
 
+def wait_for(path: Path, node: str) -> None:
+    """Wait for a file that the listener makes at the first Observation."""
+    end = time.monotonic() + 30
+    while not path.exists():
+        if time.monotonic() > end:
+            raise SystemExit(f"{node} made no Observation in 30 s")
+        time.sleep(0.05)
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(node: str, rate: float, seconds: float) -> Result:
-    """One run of ``node`` at ``rate`` Observations a second (0: all)."""
-    import numpy as np
-
+def measure(node: str, rate: float, seconds: float, result: Result) -> None:
+    """One run of ``node`` at ``rate`` Observations a second (0: all), added to ``result``."""
     me = [sys.executable, __file__]
     with tempfile.TemporaryDirectory() as folder:
         sent, got = f"{folder}/sent", f"{folder}/got"
@@ -152,6 +172,7 @@ def measure(node: str, rate: float, seconds: float) -> Result:
             process([*me, "--role", "listen", got]),
             process(command) as child,
         ):
+            wait_for(Path(f"{got}.started"), node)
             time.sleep(WARM_UP_S)
             begin, cpu, wall = time.time_ns(), cpu_seconds(child.pid), time.monotonic()
             time.sleep(seconds)
@@ -161,56 +182,58 @@ def measure(node: str, rate: float, seconds: float) -> Result:
             time.sleep(0.5)
         references = [stamp for stamp in json.loads(Path(sent).read_text()) if begin <= stamp < end]
         rows = [row for row in json.loads(Path(got).read_text()) if begin <= row[0] < end]
-    if not rows:
-        raise SystemExit(f"{node} made no Observation")
-    latencies = [(arrival - last) / 1e6 for _, last, arrival in rows]
-    return Result(
-        observations=len(rows),
-        lost=len(set(references) - {row[0] for row in rows}),
-        median_ms=float(np.median(latencies)),
-        p99_ms=float(np.percentile(latencies, 99)),
-        cpu=cpu / wall,
-    )
+    result.sent += len(references)
+    result.lost += len(set(references) - {row[0] for row in rows})
+    result.latencies_ms += [(arrival - last) / 1e6 for _, last, arrival in rows]
+    result.cpu_s += cpu
+    result.wall_s += wall
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("--seconds", type=float, default=10.0, help="measured time of each of the four runs")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each run")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of four runs: each node at 30 and at 10 Hz")
     parser.add_argument("--role", nargs=2, metavar=("ROLE", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.role:
         {"publish": publish, "listen": listen}[arguments.role[0]](arguments.role[1])
         return
     os.environ.setdefault("ROS_DOMAIN_ID", "87")
-    results = {}
-    for rate in (0.0, 10.0):
-        for node in NODES:
-            result = measure(node, rate, arguments.seconds)
-            results[node, rate] = result
-            lost = f"{result.lost} reference frames without one, " if rate == 0 else ""
-            print(
-                f"{node:12s} {'30 Hz' if rate == 0 else '10 Hz'}: {result.observations} Observations, {lost}latency "
-                f"median {result.median_ms:.1f} ms, p99 {result.p99_ms:.1f} ms, CPU {100 * result.cpu:.1f} % of a core",
-                flush=True,
-            )
+    results = {(node, rate): Result() for rate in (0.0, 10.0) for node in NODES}
+    # Rounds alternate between the nodes, so that a busy minute on the machine hits both.
+    for _ in range(arguments.rounds):
+        for (node, rate), result in results.items():
+            measure(node, rate, arguments.seconds, result)
+    for (node, rate), result in results.items():
+        lost = f", {result.lost} of {result.sent} reference frames without one" if rate == 0 else ""
+        print(
+            f"{node:12s} {'30 Hz' if rate == 0 else '10 Hz'}: {len(result.latencies_ms)} Observations{lost}, ", end=""
+        )
+        print(f"latency median {result.percentile(50):.1f} ms, p99 {result.percentile(99):.1f} ms, ", end="")
+        print(f"CPU {100 * result.cpu:.1f} % of a core")
     ours, theirs = results["camera_sync", 0.0], results["baseline", 0.0]
     ours_slow, theirs_slow = results["camera_sync", 10.0], results["baseline", 10.0]
     summary = {
         "lost": ours.lost,
-        "observations": ours.observations,
-        "median_ms": round(ours.median_ms, 2),
-        "p99_ms": round(ours.p99_ms, 2),
+        "sent": ours.sent,
+        "median_ms": round(ours.percentile(50), 2),
+        "p99_ms": round(ours.percentile(99), 2),
         "cpu_ratio": round(ours.cpu / theirs.cpu, 3),
         "cpu_ratio_10hz": round(ours_slow.cpu / theirs_slow.cpu, 3),
         "cpu_percent": round(100 * ours.cpu, 1),
         "cpu_percent_10hz": round(100 * ours_slow.cpu, 1),
+        "baseline_lost": theirs.lost,
+        "baseline_median_ms": round(theirs.percentile(50), 2),
+        "baseline_p99_ms": round(theirs.percentile(99), 2),
         "baseline_cpu_percent": round(100 * theirs.cpu, 1),
         "baseline_cpu_percent_10hz": round(100 * theirs_slow.cpu, 1),
-        "baseline_lost": theirs.lost,
-        "baseline_p99_ms": round(theirs.p99_ms, 2),
+        "load_average": round(os.getloadavg()[0], 1),
     }
-    print(f"CPU against the baseline: {summary['cpu_ratio']} at 30 Hz, {summary['cpu_ratio_10hz']} at 10 Hz")
+    print(
+        f"CPU against the baseline: {summary['cpu_ratio']} at 30 Hz, {summary['cpu_ratio_10hz']} at 10 Hz "
+        f"(load average {summary['load_average']})"
+    )
     if arguments.json:
         print(json.dumps(summary))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vag_policy.observation.assembly import assemble
+from vag_policy.observation.assembly import Assembler
 from vag_policy.observation.image_codec import ImageError, RawFrame
 from vag_policy.observation.stacking import StackConfig, fit_tile, resize, stack
 from vag_policy.observation.synchronizer import Match
@@ -111,13 +111,23 @@ def test_bad_layouts(arguments, words):
         StackConfig(*arguments)
 
 
+FRAMES = {"a": raw(noise(4, 4, 1)), "b": raw(noise(4, 4, 2))}
+MATCH = Match(
+    1000, {"a": "A", "b": "B"}, np.array([1.0, 0.02]), (990, 1010), {"a": 1000, "b": 1004, "joint_states": 990}
+)
+
+
+def assembler(reads, fault=None):
+    def read(payload):
+        reads.append(payload)
+        return fault or FRAMES[payload.lower()]
+
+    layout = StackConfig(("a", "b"), (4, 4))
+    return Assembler(layout, ("elbow", "gripper"), read, lambda positions: positions * [1, 50])
+
+
 def test_a_match_becomes_an_observation():
-    config = StackConfig(("a", "b"), (4, 4))
-    match = Match(
-        1000, {"a": 0, "b": 1}, np.array([1.0, 0.02]), (990, 1010), {"a": 1000, "b": 1004, "joint_states": 990}
-    )
-    frames = {"a": raw(noise(4, 4, 1)), "b": raw(noise(4, 4, 2))}
-    observation = assemble(match, frames, config, ("elbow", "gripper"), lambda positions: positions * [1, 50])
+    observation = assembler([]).assemble(MATCH)
     assert np.array_equal(observation.image, np.hstack([noise(4, 4, 1), noise(4, 4, 2)]))
     assert observation.state.dtype == np.float32 and observation.state.tolist() == [1.0, 1.0]
     assert observation.age_ns == {"a": 0, "b": -4, "joint_states": 10}
@@ -126,3 +136,19 @@ def test_a_match_becomes_an_observation():
         ("a", "b"),
         ("elbow", "gripper"),
     )
+
+
+def test_a_frame_prepared_early_is_not_decoded_again_but_another_is():
+    reads = []
+    made = assembler(reads)
+    made.prepare("b", 1004, "B")
+    made.prepare("a", 900, "B")  # an older frame of a, which the match does not use
+    assert np.array_equal(made.assemble(MATCH).image, np.hstack([noise(4, 4, 1), noise(4, 4, 2)]))
+    assert reads == ["B", "B", "A"]
+
+
+def test_what_cannot_be_prepared_fails_when_it_is_needed():
+    made = assembler([], RawFrame("hsv24", 4, 4, 12, False, bytes(48)))
+    made.prepare("a", 1000, "A")
+    with pytest.raises(ImageError, match="a: unknown encoding 'hsv24'"):
+        made.assemble(MATCH)

@@ -168,6 +168,28 @@ def test_waits_for_a_frame_that_the_rhythm_says_is_nearer():
     assert rig.sync.waiting == () and rig.sync.deadline_ns is None
 
 
+def test_what_will_be_matched_for_sure_is_known_while_others_are_awaited():
+    rig = Rig()
+    rig.run(300)
+    assert rig.sync.settled() == []
+    rig.joint(305, at=300)
+    assert rig.frame("top", 300) == []
+    assert rig.sync.waiting == ("left", "right")
+    assert rig.sync.settled() == [("top", T0 + 300 * MS, "top@300")]
+    rig.frame("left", 301)
+    assert rig.sync.waiting == ("right",)
+    assert rig.sync.settled() == [("top", T0 + 300 * MS, "top@300"), ("left", T0 + 301 * MS, "left@301")]
+    (match,) = rig.frame("right", 302)
+    assert match.frames["left"] == "left@301" and rig.sync.settled() == []
+
+
+def test_nothing_is_worth_preparing_while_matches_fail():
+    rig = Rig()
+    rig.run(1000, cameras=("top", "left"))
+    rig.frame("top", 1000, at=1001)
+    assert rig.sync.waiting and rig.sync.problem and rig.sync.settled() == []
+
+
 def test_the_deadline_takes_what_is_there():
     rig = Rig(max_wait_ns=20)
     rig.joint(100)

@@ -28,7 +28,7 @@ from vag_policy.nodes.gate import Gate, take
 from vag_policy.nodes.messages import observation_to_msg
 from vag_policy.nodes.parameters import declare
 from vag_policy.nodes.raw_image import CdrError, JointStateReader, read_compressed_image, read_image, read_stamp
-from vag_policy.observation.assembly import assemble
+from vag_policy.observation.assembly import Assembler
 from vag_policy.observation.image_codec import ImageError
 from vag_policy.observation.observation import JOINT_SOURCE
 from vag_policy.observation.synchronizer import Match, Synchronizer
@@ -60,11 +60,13 @@ class CameraSyncNode(Node):
         # A resize takes a millisecond: OpenCV's worker threads would burn more CPU waiting for the next one.
         cv2.setNumThreads(1)
         values = declare(self, PARAMETERS)
-        self._layout = stack_config(values)
         self._sync = Synchronizer(sync_config(values))
         self._grippers = gripper_columns(values)
         self._stroke: float = values["gripper_stroke"]
         self._read = read_image if values["transport"] == "raw" else read_compressed_image
+        self._assembler = Assembler(
+            stack_config(values), self._sync.config.joints, lambda message: self._read(message).frame, self._to_state
+        )
         self._joint_reader = JointStateReader()
         self._published = self._unreadable = self._resets = 0
         self._image_problem = ""
@@ -118,6 +120,9 @@ class CameraSyncNode(Node):
         now, clock = time.monotonic_ns(), self.get_clock().now().nanoseconds
         while (match := self._sync.match(now, clock)) is not None:
             self._publish(match)
+        if self._sync.waiting:
+            for camera, stamp, message in self._sync.settled():
+                self._assembler.prepare(camera, stamp, message)
         self._set_gates(time.monotonic_ns())
 
     def _set_gates(self, now: int) -> None:
@@ -134,21 +139,14 @@ class CameraSyncNode(Node):
         self._timer.reset()
 
     def _publish(self, match: Match) -> None:
+        reference = self._sync.config.reference
         try:
-            frames = {name: self._read(message) for name, message in match.frames.items()}
-            observation = assemble(
-                match,
-                {name: camera.frame for name, camera in frames.items()},
-                self._layout,
-                self._sync.config.joints,
-                self._to_state,
-            )
+            observation = self._assembler.assemble(match)
+            frame_id = self._read(match.frames[reference]).frame_id or f"{reference}_camera_optical_frame"
         except (CdrError, ImageError) as error:
             self._unreadable += 1
             self._image_problem = str(error)
             return
-        reference = self._sync.config.reference
-        frame_id = frames[reference].frame_id or f"{reference}_camera_optical_frame"
         message = observation_to_msg(observation, frame_id)
         self._observations.publish(message)
         if self._stacked.get_subscription_count():

@@ -77,12 +77,21 @@ def stack(
     if missing:
         raise ValueError(f"no frame of camera {', '.join(missing)}; there are: {', '.join(sorted(frames)) or 'none'}")
     for index, name in enumerate(config.cameras):
-        try:
-            tile = decode(frames[name], lambda pixels: fit_tile(pixels, width, height, config.fit))
-        except ImageError as error:
-            raise ImageError(f"{name}: {error}") from error
-        out[:, index * width : (index + 1) * width] = tile
+        out[:, index * width : (index + 1) * width] = decode_tile(name, frames[name], config)
     return out
+
+
+def decode_tile(camera: str, frame: RawFrame | CompressedFrame, config: StackConfig) -> NDArray[np.uint8]:
+    """One camera's frame on its tile: (tile height, tile width, 3) uint8 RGB.
+
+    Raises:
+        ImageError: the frame cannot be decoded; the message starts with the camera's name.
+    """
+    width, height = config.tile
+    try:
+        return decode(frame, lambda pixels: fit_tile(pixels, width, height, config.fit))
+    except ImageError as error:
+        raise ImageError(f"{camera}: {error}") from error
 
 
 def fit_tile(pixels: Pixels, width: int, height: int, how: str) -> Pixels:

@@ -195,6 +195,21 @@ class Synchronizer:
             names.append(JOINT_SOURCE)
         return tuple(names)
 
+    def settled(self) -> list[tuple[str, int, Any]]:
+        """(camera, stamp, payload) of the frames that the oldest open reference frame will be matched with for sure.
+
+        Empty while matches fail: then nothing is worth preparing.
+        """
+        if not self._open or self.problem:
+            return []
+        stamp, payload, _ = self._open[0]
+        frames = [(self.config.reference, stamp, payload)]
+        for name, stream in self._cameras.items():
+            near = stream.nearest(stamp)
+            if near is not None and stream is not self._reference and name not in self.waiting:
+                frames.append((name, *near))
+        return frames
+
     def _resolve(self, stamp: int, payload: Any, clock: int) -> Match | None:
         if clock <= 0:
             self._refuse(["the clock stands at 0: use_sim_time is set and nothing publishes /clock yet"])
