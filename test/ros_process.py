@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,16 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
+
+from vag_policy.bringup import private_domain
+
+_CLAIMS = contextlib.ExitStack()
+
+
+def claim_domain() -> int:
+    """A ROS domain for as long as this test process lives; two runs on one machine never meet."""
+    return _CLAIMS.enter_context(private_domain())
+
 
 PATIENCE_S = 20.0
 """Longest wait for anything: only a failing test takes that long."""

@@ -5,6 +5,7 @@ import socket
 import time
 
 import pytest
+from ros_process import claim_domain
 
 from vag_policy.bringup import (
     GRAPHS,
@@ -85,7 +86,7 @@ def test_share_directory_falls_back_to_an_installed_package(tmp_path, monkeypatc
 def test_processes_start_are_seen_to_die_and_are_stopped(tmp_path):
     good = NodeSpec("recorder", "recorder_node", parameters={"output": str(tmp_path / "bag")})
     bad = NodeSpec("second", "recorder_node", parameters={"outptu": "typo"})
-    with Graph((good, bad), tmp_path / "logs", environment={"ROS_DOMAIN_ID": "62"}) as running:
+    with Graph((good, bad), tmp_path / "logs", environment={"ROS_DOMAIN_ID": str(claim_domain())}) as running:
         deadline = time.monotonic() + 20
         while "second" not in running.dead() or not (tmp_path / "bag").exists():
             assert time.monotonic() < deadline

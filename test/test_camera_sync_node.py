@@ -11,7 +11,7 @@ import pytest
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from vag_interfaces.msg import Observation as ObservationMsg
@@ -20,7 +20,7 @@ from vag_policy.nodes.camera_sync_parameters import PARAMETERS, gripper_columns,
 from vag_policy.nodes.messages import ns_from_stamp, observation_from_msg
 from vag_policy.nodes.parameters import ParameterError
 
-DOMAIN = 43
+DOMAIN = claim_domain()
 NODE = ["-m", "vag_policy.nodes.camera_sync_node"]
 CAMERAS = ("top", "left_wrist", "right_wrist")
 NAMES = {arm: [f"{arm}_joint{number}" for number in range(1, 8)] for arm in ("left", "right")}

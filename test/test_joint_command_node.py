@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from builtin_interfaces.msg import Duration, Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64MultiArray
@@ -30,7 +30,10 @@ from vag_policy.nodes.messages import plan_to_msg, stamp_from_ns
 from vag_policy.policy import Plan
 from vag_policy.robots import yam
 
-SHARED_DOMAIN, DOMAIN = 44, 45  # one node lives through many tests, and others come and go beside it
+SHARED_DOMAIN, DOMAIN = (
+    claim_domain(),
+    claim_domain(),
+)  # one node lives through many tests, and others come and go beside it
 SECOND = 1_000_000_000
 PERIOD = SECOND // 30
 NAMES = yam.JOINT_NAMES

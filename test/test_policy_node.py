@@ -18,7 +18,7 @@ from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
@@ -30,7 +30,10 @@ from vag_interfaces.msg import Observation as ObservationMsg
 from vag_policy.nodes.messages import ns_from_stamp, observation_to_msg, plan_from_msg, stamp_from_ns
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 
-SHARED_DOMAIN, DOMAIN = 46, 47  # one node lives through many tests, and others come and go beside it
+SHARED_DOMAIN, DOMAIN = (
+    claim_domain(),
+    claim_domain(),
+)  # one node lives through many tests, and others come and go beside it
 SECOND = 1_000_000_000
 SCRIPT = str(Path(small.__file__))
 

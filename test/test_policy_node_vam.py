@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from std_msgs.msg import String
 from vag_interfaces.msg import ActionChunk, PolicyTrace
 from vag_interfaces.msg import Observation as ObservationMsg
@@ -22,7 +22,7 @@ from vag_policy.policy import PolicyError
 from vag_policy.vam.presets import PRESETS, override, preset
 from vag_policy.vam.untrained import random_policy
 
-DOMAIN = 46
+DOMAIN = claim_domain()
 SEED = 3
 TINY = preset("tiny")
 DEFAULTS = {param.name: param.default for param in PARAMETERS}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rclpy
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
+from ros_process import claim_domain
 from rosbags.highlevel import AnyReader
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_typestore
@@ -20,7 +21,7 @@ from vag_interfaces.msg import TemporalRatio
 from vag_policy.data.bag_writer import BagError, BagWriter, TopicQos, add_type
 from vag_policy.nodes.messages import image_to_msg
 
-DOMAIN = 61
+DOMAIN = claim_domain()
 
 
 def test_a_bag_is_not_overwritten_and_unknown_types_are_named(tmp_path):

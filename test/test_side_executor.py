@@ -9,11 +9,12 @@ import pytest
 import rclpy
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from ros_process import claim_domain
 
 from vag_policy.nodes.common import steady_timer
 from vag_policy.nodes.side_executor import SideThreadExclusiveGroup, SideThreadExecutor, SideThreadGroup
 
-DOMAIN = 46
+DOMAIN = claim_domain()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from sensor_msgs.msg import Image
 from vag_interfaces.msg import PolicyTrace, TemporalRatio, TemporalRatioLayers, TemporalRatioPhase
 from visualization_msgs.msg import Marker, MarkerArray
@@ -19,7 +19,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 from vag_policy.nodes.messages import image_from_msg, image_to_msg, stamp_from_ns, trace_to_msg
 from vag_policy.policy import Plan, Trace
 
-DOMAIN = 46
+DOMAIN, OTHER_DOMAIN = claim_domain(), claim_domain()
 MODULE = ["-m", "vag_policy.nodes.tr_monitor_node"]
 FRAMES, ROWS, COLUMNS = 5, 5, 18
 WIDTH, HEIGHT = 288, 72
@@ -197,7 +197,7 @@ def test_the_heat_map_is_made_while_somebody_looks(watcher):
 
 
 def test_silence_is_stale(tmp_path):
-    with NodeProcess(MODULE, tmp_path, DOMAIN + 1, {"stale_after": 0.2}) as node, Probe(DOMAIN + 1) as probe:
+    with NodeProcess(MODULE, tmp_path, OTHER_DOMAIN, {"stale_after": 0.2}) as node, Probe(OTHER_DOMAIN) as probe:
         diagnostics = probe.collect(DiagnosticArray, "/diagnostics")
         traces = probe.node.create_publisher(PolicyTrace, "policy_trace", 10)
         probe.wait(traces.get_subscription_count, "a listener")
@@ -220,7 +220,7 @@ def test_silence_is_stale(tmp_path):
     ],
 )
 def test_a_bad_parameter_ends_the_process_with_2(tmp_path, parameters, words):
-    with NodeProcess(MODULE, tmp_path, DOMAIN + 1, parameters) as node:
+    with NodeProcess(MODULE, tmp_path, OTHER_DOMAIN, parameters) as node:
         assert node.wait() == 2, node.log()
         for word in words:
             assert word in node.log()

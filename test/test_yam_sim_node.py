@@ -8,7 +8,7 @@ import pytest
 from builtin_interfaces.msg import Duration, Time
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
-from ros_process import NodeProcess, Probe, status_of, values_of
+from ros_process import NodeProcess, Probe, claim_domain, status_of, values_of
 from rosgraph_msgs.msg import Clock
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, Image, JointState
@@ -23,7 +23,7 @@ from vag_policy.robots import yam
 from vag_policy.robots.yam_model import urdf
 from vag_policy.robots.yam_rig import CAMERA_NAMES, RigGeometry
 
-DOMAIN = 41
+DOMAIN, SECOND_DOMAIN, THIRD_DOMAIN = claim_domain(), claim_domain(), claim_domain()
 MODULE = ["-m", "vag_policy.nodes.yam_sim_node"]
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 START = ["put the green cube in the wooden tray", "put the red cube on the green plate"]
@@ -277,7 +277,7 @@ def test_simulated_time_other_spacing_and_other_rates(tmp_path):
         "image_height": 48,
         "objects": "[red_cube]",
     }
-    with NodeProcess(MODULE, tmp_path, DOMAIN + 1, parameters) as process, Probe(DOMAIN + 1) as probe:
+    with NodeProcess(MODULE, tmp_path, SECOND_DOMAIN, parameters) as process, Probe(SECOND_DOMAIN) as probe:
         rig = Rig(process, probe)
         clocks = probe.collect(Clock, "/clock", qos_profile_sensor_data)
         probe.wait(lambda: len(clocks) > 20 and rig.images["top"] and len(rig.joints) > 20, f"life\n{process.log()}")
@@ -304,7 +304,7 @@ def test_simulated_time_other_spacing_and_other_rates(tmp_path):
     ],
 )
 def test_bad_parameters_end_the_node_with_a_reason(tmp_path, parameters, why):
-    with NodeProcess(MODULE, tmp_path, DOMAIN + 2, parameters) as process:
+    with NodeProcess(MODULE, tmp_path, THIRD_DOMAIN, parameters) as process:
         assert process.wait() == 2
         assert why in process.log()
         assert "Traceback" not in process.log()
@@ -312,7 +312,7 @@ def test_bad_parameters_end_the_node_with_a_reason(tmp_path, parameters, why):
 
 def test_a_machine_that_cannot_render_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
-    with NodeProcess(MODULE, tmp_path, DOMAIN + 2) as process:
+    with NodeProcess(MODULE, tmp_path, THIRD_DOMAIN) as process:
         assert process.wait() == 2
         assert "no headless OpenGL" in process.log()
         assert "Traceback" not in process.log()
