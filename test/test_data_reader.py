@@ -2,6 +2,7 @@
 
 import json
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +11,7 @@ from lerobot_maker import CAMERAS, TASKS, make_v2, make_v3, picture, vectors
 
 from vag_policy.data import lerobot_format as layout
 from vag_policy.data.lerobot_reader import DatasetSpec, LeRobotDataset
-from vag_policy.data.names import DatasetError
+from vag_policy.data.names import DatasetError, NameMap
 from vag_policy.data.video import VideoError, read_frames
 
 MAKERS = {"v3.0": make_v3, "v2.1": make_v2, "images": lambda root: make_v2(root, images=True)}
@@ -213,3 +214,39 @@ def test_a_damaged_image_is_refused_with_its_frame(tmp_path):
     pq.write_table(pa.table(columns), path)
     with pytest.raises(DatasetError, match=r"episode_000001.parquet: 'observation.images.top' of frame 4"):
         list(LeRobotDataset(root).pictures(1, "top"))
+
+
+def test_libero_as_it_is_published(tmp_path):
+    """physical-intelligence/libero: v2.0, 10 fps, pictures in Parquet, vectors without a name for each entry."""
+    root = tmp_path
+    shapes = {"image": [24, 32, 3], "wrist_image": [24, 32, 3], "state": [8], "actions": [7]}
+    names = {"state": ["state"], "actions": ["actions"]}
+    features = {
+        key: {"dtype": "float32" if key in names else "image", "shape": shape, "names": names.get(key)}
+        for key, shape in shapes.items()
+    }
+    info = {
+        "codebase_version": "v2.0", "robot_type": "panda", "total_episodes": 1, "chunks_size": 1000, "fps": 10,
+        "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", "features": features,
+    }  # fmt: skip
+    (root / "meta").mkdir()
+    (root / "data/chunk-000").mkdir(parents=True)
+    (root / "meta/info.json").write_text(json.dumps(info))
+    (root / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "pick up the butter"}\n')
+    (root / "meta/episodes.jsonl").write_text('{"episode_index": 0, "tasks": ["pick up the butter"], "length": 6}\n')
+    state, actions = np.arange(48.0).reshape(6, 8), np.arange(42.0).reshape(6, 7)
+    png = [{"bytes": cv2.imencode(".png", picture(0, 0, frame)[..., ::-1])[1].tobytes()} for frame in range(6)]
+    table = {
+        "image": png, "wrist_image": png[::-1], "state": pa.array(state.tolist(), pa.list_(pa.float32())),
+        "actions": pa.array(actions.tolist(), pa.list_(pa.float32())), "timestamp": np.arange(6) / 10,
+        "frame_index": np.arange(6), "episode_index": np.zeros(6, int), "task_index": np.zeros(6, int),
+    }  # fmt: skip
+    pq.write_table(pa.table(table), root / "data/chunk-000/episode_000000.parquet")
+    spec = DatasetSpec(("agentview", "wrist"), tuple("abcdefgh"), tuple("xyzrpqg"), fps=10)
+    where = {"agentview": "image", "wrist": "wrist_image"}
+    mapped = NameMap(cameras=where, state_feature="state", action_feature="actions", positional=True)
+    dataset = LeRobotDataset(root, spec, mapped)
+    assert np.array_equal(dataset.state, state) and np.array_equal(dataset.action, actions)
+    assert np.array_equal(list(dataset.pictures(0, "wrist"))[0], picture(0, 0, 5))
+    with pytest.raises(DatasetError, match="state does not name its 8 entries; say 'positional'"):
+        LeRobotDataset(root, spec, NameMap(cameras=where, state_feature="state", action_feature="actions"))
