@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from video_reference import SMALL_BACKBONE, install_resize, library_transformer, published_transformer
 
-from vag_policy.video.backbone import VideoBackbone
+from vag_policy.video.attention import attend
+from vag_policy.video.backbone import VideoBackbone, precondition
 from vag_policy.video.presets import BackboneConfig
 
 CONFIG = BackboneConfig(**SMALL_BACKBONE)
@@ -242,3 +243,70 @@ def test_folder_of_another_model_is_named(backbone, tmp_path):
     save_file({name: tensor for name, tensor in state.items() if name != "proj_out.weight"}, weights)
     with pytest.raises(ValueError, match=r"do not fit(.|\n)*proj_out.weight"):
         VideoBackbone.from_pretrained(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.5, 0.883, 1.0])
+def test_preconditioning_gives_the_flow_and_asks_for_unit_variance(sigma):
+    generator = torch.Generator().manual_seed(0)
+    clean, noise = (torch.randn(1, 16, 5, 40, 40, generator=generator, dtype=torch.float64) for _ in range(2))
+    latents = (1 - sigma) * clean + sigma * noise
+    wanted = (sigma * clean - (1 - sigma) * noise) / ((1 - sigma) ** 2 + sigma**2) ** 0.5
+    assert wanted.std() == pytest.approx(1.0, abs=0.01)
+    assert (wanted * latents).mean().abs() < 0.01  # nothing left that the latents say linearly
+    torch.testing.assert_close(precondition(wanted, latents, torch.tensor([sigma])), noise - clean, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_small_models_additions_do_what_they_say():
+    latents, anchor, embedding = make_inputs(batch=2)
+    torch.manual_seed(0)
+    plain = VideoBackbone(replace(CONFIG, learned_positions=True, max_size=(5, 6, 8))).eval()
+    for axis in "thw":
+        torch.nn.init.normal_(plain.transformer.get_parameter(f"learnable_pos_embed.pos_emb_{axis}"))
+    text, sigma = plain.text(embedding), torch.tensor([0.3, 0.9])
+    expected = library_transformer(plain.transformer)(
+        **library_inputs(latents, anchor, 0.3), encoder_hidden_states=embedding, return_dict=False
+    )[0]
+    torch.testing.assert_close(plain.velocity(latents, anchor, 0.3, text), expected)
+    skipping = VideoBackbone(replace(plain.config, preconditioned=True)).eval()
+    skipping.load_state_dict(plain.state_dict())
+    output = plain.velocity(latents, anchor, sigma, text)
+    wanted = precondition(output, latents, sigma)
+    torch.testing.assert_close(skipping.velocity(latents, anchor, sigma, text), wanted)
+    both, features = skipping.velocity_and_features(latents, anchor, sigma, text, 2)
+    assert torch.equal(both, skipping.velocity(latents, anchor, sigma, text))
+    assert torch.equal(features, plain.features(latents, anchor, sigma, text, 2))
+
+
+def test_checkpointed_gradients_are_the_same(backbone):
+    latents, anchor, embedding = make_inputs()
+
+    def gradients(checkpointing):
+        backbone.gradient_checkpointing = checkpointing
+        backbone.zero_grad()
+        backbone.velocity(latents, anchor, 0.4, backbone.text(embedding)).square().mean().backward()
+        return {name: parameter.grad.clone() for name, parameter in backbone.named_parameters()}
+
+    try:
+        kept, recomputed = gradients(False), gradients(True)
+    finally:
+        backbone.gradient_checkpointing = False
+        backbone.zero_grad()
+    assert all(torch.equal(kept[name], recomputed[name]) for name in kept)
+
+
+@torch.no_grad()
+def test_products_stand_in_for_the_fused_kernel_in_low_precision():
+    query, key, value = (torch.randn(2, 3, 40, 16, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    expected = functional.scaled_dot_product_attention(query, key, value)
+    assert torch.equal(attend(query, key, value), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = attend(query, key, value)
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.float(), expected, rtol=0.05, atol=0.02)
+
+
+def test_masks_are_refused(backbone):
+    attention = backbone.transformer.transformer_blocks[0].attn1
+    with pytest.raises(ValueError, match="takes no mask"):
+        attention(torch.zeros(1, 4, CONFIG.width), attention_mask=torch.ones(1, 1, 4))

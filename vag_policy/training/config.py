@@ -105,7 +105,7 @@ class FeatureCacheConfig:
         shards: files kept.
         shard_samples: samples in a file (a YAM sample is 9.5 MB).
         reuse: how often a sample is drawn, on average, before its file is replaced by a new one.
-        folder: where; empty: ``features`` inside the run's folder.
+        folder: where, and nothing else's; empty: ``features`` inside the run's folder.
     """
 
     shards: int = 8

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -37,6 +38,7 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
             reshard_after_forward=True,
             state_dict_type="FULL_STATE_DICT",
         )
+    AcceleratorState._reset_state()  # one process may train twice, and differently
     return Accelerator(mixed_precision=config.precision, fsdp_plugin=plugin)
 
 

@@ -33,7 +33,7 @@ class FeatureCache:
 
     Args:
         config: bounds.
-        folder: emptied at the start, except for shards that are still wanted.
+        folder: of this process of this run alone; what is not wanted there is deleted.
         make: computes a shard; called in order of need.
         local: samples that this process draws a step.
     """
@@ -41,7 +41,6 @@ class FeatureCache:
     def __init__(self, config: FeatureCacheConfig, folder: Path, make: MakeShard, local: int) -> None:
         self.config, self.folder, self.local = config, folder, local
         self._make = make
-        folder.mkdir(parents=True, exist_ok=True)
 
     def wanted(self, step: int) -> range:
         """Numbers of the shards that exist at ``step`` of the stage."""
@@ -71,6 +70,7 @@ class FeatureCache:
 
     def _provide(self, step: int) -> range:
         """Make the shards that are wanted and missing; delete those that are not wanted any more, first."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         wanted = self.wanted(step)
         paths = {self._path(number): number for number in wanted}
         for path in self.folder.iterdir():
@@ -91,5 +91,5 @@ class FeatureCache:
         return self.folder / f"shard_{number:06d}.safetensors"
 
     def clear(self) -> None:
-        """Delete everything: the stage is over."""
+        """Delete everything."""
         shutil.rmtree(self.folder, ignore_errors=True)

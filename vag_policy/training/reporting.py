@@ -73,12 +73,13 @@ class Report:
         self._progress.update(self._task, completed=step, description=text)
         if not self._console.is_terminal and time.monotonic() - self._last > _LINE_SECONDS:
             self._last = time.monotonic()
-            self._console.print(f"step {step} {text}, waiting for data {100 * rates['data_share']:.1f} %")
+            line = f"step {step} {text}, waiting for data {100 * rates['data_share']:.1f} %"
+            self._console.print(line, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line for the user."""
         if not self._silent:
-            self._progress.console.print(text)
+            self._console.print(text, soft_wrap=True)
 
 
 def read_log(folder: Path) -> list[dict]:

@@ -88,6 +88,8 @@ class Stage:
             ValueError: a loss is not finite; the step is named.
         """
         end = min(stop, first + self.stage.steps)
+        if self._cache is not None and start == first:
+            self._cache.clear()  # what is there was not made by these weights
         self.model.train()
         begin = time.perf_counter()
         batches = self._batches(start - first, end - first)
@@ -106,6 +108,8 @@ class Stage:
             if self.config.export_every and (step + 1) % self.config.export_every == 0:
                 self._export(self.weights())
             begin = time.perf_counter()
+        if self._cache is not None and end == first + self.stage.steps:
+            self._cache.clear()
         return end
 
     def _batches(self, start: int, stop: int) -> Iterator[list[Batch] | list[MicroBatch]]:

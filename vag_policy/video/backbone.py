@@ -26,12 +26,31 @@ from vag_policy.video.presets import BackboneConfig
 class _Tokens:
     """Video tokens on their way through the blocks, and what every block is given."""
 
+    sigma: Tensor  # (B,) float32
     hidden: Tensor  # (B, T, rows * columns, width)
     time: Tensor  # embedded timestep, (B, T or 1, 1, width)
     modulation: Tensor  # AdaLN-LoRA part of the timestep, 3 * width
     rotary: tuple[Tensor, Tensor]
     positions: Tensor | None  # learned, shaped like hidden, added before every block
     grid: tuple[int, int]  # (rows, columns)
+
+
+def precondition(output: Tensor, latents: Tensor, sigma: Tensor) -> Tensor:
+    """Velocity from the output of a network that need not carry noise.
+
+    A velocity, noise - clean, holds all of the noise. A network narrower than a patch's values spends itself on passing
+    it through. Here the best linear estimate comes from the noisy latents themselves, and what is left for the network
+    has unit variance and is almost the clean video where noise is strong (Karras et al. 2022, for a straight flow)::
+
+        velocity = (2 sigma - 1) / D * latents - output / sqrt(D),   D = (1 - sigma)^2 + sigma^2
+
+    Args:
+        output: (B, C, T, h, w) of the network.
+        latents: (B, C, T, h, w) it was given, at level ``sigma`` (B,).
+    """
+    sigma = sigma.view(-1, 1, 1, 1, 1).to(latents.dtype)
+    power = (1 - sigma) ** 2 + sigma**2
+    return (2 * sigma - 1) / power * latents - output / power.sqrt()
 
 
 class VideoBackbone(nn.Module):
@@ -181,7 +200,7 @@ class VideoBackbone(nn.Module):
         positions = None
         if self.config.learned_positions:
             positions = transformer.learnable_pos_embed(inputs).view(hidden.shape)
-        return _Tokens(hidden, time, modulation, transformer.rope(inputs), positions, grid)
+        return _Tokens(levels, hidden, time, modulation, transformer.rope(inputs), positions, grid)
 
     def _run_blocks(self, tokens: _Tokens, hidden: Tensor, text: Tensor, start: int, stop: int) -> Tensor:
         for block in self.transformer.transformer_blocks[start:stop]:
@@ -197,7 +216,8 @@ class VideoBackbone(nn.Module):
         hidden = self.transformer.norm_out(hidden, tokens.time, tokens.modulation)
         patches = self.transformer.proj_out(hidden)
         height, width = latents.shape[-2:]
-        return self._unpatchify(patches, tokens.grid)[..., :height, :width].to(latents.dtype)
+        velocity = self._unpatchify(patches, tokens.grid)[..., :height, :width].to(latents.dtype)
+        return precondition(velocity, latents, tokens.sigma) if self.config.preconditioned else velocity
 
     def _unpatchify(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
         """(B, T, tokens, patch * C) -> (B, C, T, h, w). Within a patch the channels are rows, columns, time, C."""

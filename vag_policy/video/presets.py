@@ -55,6 +55,8 @@ class BackboneConfig:
     ordinary channel (``concat_padding_mask=False``): the weights are the same, and diffusers' own way of adding it
     needs torchvision inside ``forward``. ``learned_positions`` adds the library's learnable position embedding, as
     Cosmos 1 had it; Predict2.5 has rotary positions only, from which a small model learns places slowly.
+    ``preconditioned`` adds a skip connection around the network, see ``video.backbone.precondition``; Predict2.5 has
+    none.
     """
 
     in_channels: int = 18
@@ -70,6 +72,7 @@ class BackboneConfig:
     rope_scale: tuple[float, float, float] = (1.0, 3.0, 3.0)
     crossattn_proj_in_channels: int = 100352
     learned_positions: bool = False
+    preconditioned: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_size", "patch_size", "rope_scale"):  # JSON brings lists
@@ -97,6 +100,7 @@ class BackboneConfig:
         """Keyword arguments of ``CosmosTransformer3DModel``."""
         library = asdict(self)
         learned = library.pop("learned_positions")
+        library.pop("preconditioned")
         return library | {
             "concat_padding_mask": False,
             "extra_pos_embed_type": "learnable" if learned else None,
@@ -283,6 +287,7 @@ VIDEO_PRESETS = {
                 rope_scale=(1.0, 1.0, 1.0),
                 crossattn_proj_in_channels=256,
                 learned_positions=True,
+                preconditioned=True,
             ),
             tokenizer=TokenizerConfig(kind="patch", z_dim=48, latents_mean=(), latents_std=()),
             text=TextConfig(kind="words", tokens=24, width=256),

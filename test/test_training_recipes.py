@@ -1,0 +1,176 @@
+"""Two steps of every recipe: the loss falls, gradients reach what should learn, and nothing else moves by a bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training_support import SETTINGS, make_batch, make_objective, make_stage
+
+from vag_policy.training.config import OptimizerConfig
+from vag_policy.training.lora import add_lora, merged_state
+from vag_policy.training.objective import hidden_matrices, learning
+from vag_policy.training.optimizers import WeightAverage, make_optimizers, rate, set_rate
+from vag_policy.video.backbone import VideoBackbone
+from vag_policy.video.presets import video_preset
+
+LAST = SETTINGS.head.layers - 1
+# Without an input: the anchor's own prediction is cut out, the last layer makes no video rows.
+NO_GRADIENT: set[str] = set()
+
+
+def two_steps(objective, stage, optimizer="adamw"):
+    """Train twice on one batch; returns the losses before, between and after, and the names that changed."""
+    batch, latents = make_batch(stage)
+    if stage.kind == "head":
+        latents = objective(batch, latents, stage, features_only=True)["features"]
+    before = {name: tensor.clone() for name, tensor in objective.state_dict().items()}
+    named = learning(objective, stage)
+    optimizers = make_optimizers(named, stage, OptimizerConfig(kind=optimizer, weight_decay=0.0))
+    losses = []
+    for _ in range(2):
+        loss = objective(batch, latents, stage)["loss"]
+        losses.append(loss.item())
+        loss.backward()
+        for each in optimizers:
+            each.step()
+            each.zero_grad()
+    with torch.no_grad():
+        losses.append(objective(batch, latents, stage)["loss"].item())
+    after = objective.state_dict()
+    return losses, {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def names(objective, prefix=""):
+    return {name for name, _ in objective.named_parameters() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_joint_full_reaches_everything(optimizer):
+    objective = make_objective()
+    losses, changed = two_steps(objective, make_stage("joint"), optimizer)
+    assert losses[0] > losses[1] > losses[2]
+    assert changed == names(objective)
+
+
+def test_joint_lora_leaves_the_base_alone():
+    objective = make_objective()
+    add_lora(objective.backbone, 4)
+    losses, changed = two_steps(objective, make_stage("joint"))
+    assert losses[0] > losses[1] > losses[2]
+    adapters = {name for name in names(objective) if "lora_" in name}
+    assert len(adapters) == 2 * 10 * SETTINGS.video.backbone.num_layers
+    # Blocks after the features reach the video loss; every adapter learns.
+    assert changed == adapters | names(objective, "head.")
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_two_stage(lora):
+    objective = make_objective()
+    if lora:
+        add_lora(objective.backbone, 4)
+    losses, changed = two_steps(objective, make_stage("video"))
+    assert losses[0] > losses[1] > losses[2]
+    backbone = names(objective, "backbone.")
+    assert changed == ({name for name in backbone if "lora_" in name} if lora else backbone)
+    losses, changed = two_steps(objective, make_stage("head"))
+    assert losses[0] > losses[1] > losses[2]
+    assert changed == names(objective, "head.")
+
+
+def test_the_action_loss_reaches_the_backbone_up_to_the_features():
+    """Joint training is more than two trainings side by side."""
+    objective = make_objective()
+    batch, latents = make_batch()
+    learning(objective, make_stage("joint"))
+    objective(batch, latents, make_stage("joint"))["action"].backward()
+    reached = {name for name, parameter in objective.named_parameters() if parameter.grad is not None}
+    blocks = {name.split(".")[3] for name in reached if ".transformer_blocks." in name}
+    assert blocks == {str(index) for index in range(SETTINGS.video.feature_block)}
+    assert names(objective, "head.") <= reached
+
+
+def test_features_for_the_cache_are_the_joint_pass_and_have_no_gradient():
+    objective, stage = make_objective(), make_stage("head")
+    batch, latents = make_batch(stage)
+    features = objective(batch, latents, stage, features_only=True)["features"]
+    assert not features.requires_grad
+    joint = objective(batch, latents, make_stage("joint"))
+    assert objective(batch, features, stage)["action"].item() == pytest.approx(joint["action"].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("rank", "millions"), [(16, 22.9), (64, 91.8)])
+def test_lora_of_the_large_model_counts_what_the_paper_s_recipe_gives(rank, millions):
+    with torch.device("meta"):
+        backbone = VideoBackbone(video_preset("yam").backbone)
+    add_lora(backbone, rank)
+    count = sum(p.numel() for name, p in backbone.named_parameters() if p.requires_grad)
+    assert round(count / 1e6, 1) == millions
+    assert all("lora_" in name for name, p in backbone.named_parameters() if p.requires_grad)
+
+
+@torch.no_grad()
+def test_lora_starts_as_nothing_and_merges_into_plain_weights():
+    objective = make_objective()
+    batch, latents = make_batch()
+    stage = make_stage("joint")
+    plain = objective(batch, latents, stage)["loss"].item()
+    keys = set(objective.backbone.state_dict())
+    add_lora(objective.backbone, 4)
+    assert objective(batch, latents, stage)["loss"].item() == plain
+    for name, parameter in objective.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    adapted = objective(batch, latents, stage)["loss"].item()
+    assert abs(adapted - plain) > 1e-3
+    merged = make_objective()
+    state = merged_state(objective.backbone)
+    assert set(state) == keys
+    merged.backbone.load_state_dict(state)
+    assert merged(batch, latents, stage)["loss"].item() == pytest.approx(adapted, rel=1e-5)
+    with pytest.raises(ValueError, match="rank must be positive"):
+        add_lora(merged.backbone, 0)
+
+
+def test_rates_warm_up_and_fall():
+    constant = make_stage(steps=100, warmup=10)
+    assert [rate(constant, step) for step in (0, 4, 9, 50, 99)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 1.0])
+    cooling = make_stage(steps=100, cooldown=20)
+    assert [rate(cooling, step) for step in (79, 80, 90, 99)] == pytest.approx([1.0, 1.0, 0.5, 0.05])
+    cosine = make_stage(steps=110, warmup=10, schedule="cosine")
+    assert rate(cosine, 10) == pytest.approx(1.0) and rate(cosine, 60) == pytest.approx(0.505)
+    assert rate(cosine, 109) == pytest.approx(0.01, abs=1e-3)
+
+
+def test_groups_have_their_own_rates_and_decay_matrices_only():
+    objective = make_objective()
+    stage = make_stage(lr=1e-3, head_lr=1e-2)
+    named = learning(objective, stage)
+    optimizers = make_optimizers(named, stage, OptimizerConfig(kind="muon", muon_lr=3.0, weight_decay=0.1))
+    set_rate(optimizers, 0.5)
+    owner = {id(p): group for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    matrices = set(hidden_matrices(named))
+    assert len(owner) == len(named) and matrices
+    for name, parameter in named.items():
+        group = owner[id(parameter)]
+        expected = 0.5 * (1e-3 if name.startswith("backbone.") else 1e-2) * (3.0 if name in matrices else 1.0)
+        assert group["lr"] == pytest.approx(expected), name
+        assert group["weight_decay"] == (0.1 if parameter.ndim > 1 else 0.0), name
+    assert "backbone.transformer.proj_out.weight" not in matrices
+    assert "head.layers.0.q.weight" in matrices
+
+
+def test_the_average_forgets_its_start():
+    values = {"w": torch.zeros(3)}
+    average = WeightAverage(values, 0.9)
+    expected, weights = torch.zeros(3), torch.zeros(3)
+    for update in range(1, 30):
+        values["w"] = torch.full((3,), float(update))
+        average.update(values)
+        decay = min(0.9, (1 + update) / (10 + update))
+        expected = decay * expected + (1 - decay) * values["w"]
+    torch.testing.assert_close(average.values["w"], expected)
+    other = WeightAverage({"w": weights}, 0.9)
+    other.load(average.values, average.updates)
+    for each in (average, other):
+        each.update({"w": torch.ones(3)})
+    assert torch.equal(average.values["w"], other.values["w"])
