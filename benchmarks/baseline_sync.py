@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import itertools
+import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,9 +19,10 @@ import cv2
 import numpy as np
 import rclpy
 from builtin_interfaces.msg import Duration, Time
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image, JointState
 from vag_interfaces.msg import Observation
 
@@ -120,13 +122,19 @@ class BaselineSync(Node):
 
 def main() -> None:
     cv2.setNumThreads(1)
-    rclpy.init()
-    try:
-        rclpy.spin(BaselineSync())
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        rclpy.try_shutdown()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    executor = SingleThreadedExecutor()
+    executor.add_node(BaselineSync())
+    stopping = []
+
+    def stop(number: int, _frame: object) -> None:
+        stopping.append(number)
+        executor.wake()
+
+    signal.signal(signal.SIGINT, stop)
+    while not stopping:
+        executor.spin_once()
+    rclpy.try_shutdown()
 
 
 if __name__ == "__main__":

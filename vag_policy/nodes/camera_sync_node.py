@@ -28,6 +28,7 @@ from vag_policy.nodes.gate import Gate, take
 from vag_policy.nodes.messages import observation_to_msg
 from vag_policy.nodes.parameters import declare
 from vag_policy.nodes.raw_image import CdrError, JointStateReader, read_compressed_image, read_image, read_stamp
+from vag_policy.nodes.scheduling import ask_for_short_slices
 from vag_policy.observation.assembly import Assembler
 from vag_policy.observation.image_codec import ImageError
 from vag_policy.observation.observation import JOINT_SOURCE
@@ -185,7 +186,11 @@ class CameraSyncNode(Node):
         return check.report(self._sync.status(time.monotonic_ns())[index])
 
 
-main = main_of(CameraSyncNode)
+def main() -> None:
+    """Run the node."""
+    ask_for_short_slices()  # before anything starts a thread
+    main_of(CameraSyncNode)()
+
 
 if __name__ == "__main__":
     main()
