@@ -1,9 +1,10 @@
 """A linear tokenizer for small models: principal components of 8x8 patches, with the Wan VAE's layout.
 
-Latent frame 0 is the first frame alone and every later one a group of four, so that one image gives the anchor. A model
-of a few million parameters cannot afford a learned VAE, and a random one carries little; this one is fitted to clips
-in seconds and keeps what pictures vary in. Colour is weighted up before the components are chosen: by plain variance it
-would be washed out, and instructions name colours.
+Latent frame 0 is the first frame alone and every later one a group of four, so that one image gives the anchor. A group
+is coded as its difference from the first frame: what stands still is a constant, channels are spent on what moves, and
+the network need not learn to copy. A model of a few million parameters cannot afford a learned VAE, and a random one
+carries little; this one is fitted to clips in seconds and keeps what pictures vary in. Colour is weighted up before the
+components are chosen: by plain variance it would be washed out, and instructions name colours.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.sqrt([[3], [2], [
 
 
 class PatchTokenizer(Tokenizer):
-    """z = E (x - mean) and back x = mean + D z, one pair of matrices for an image and one for a group of four frames.
+    """z = E (x - mean) and back x = mean + D z: one pair of matrices for an image, one for the changes in four frames.
 
     Until ``fit`` the components are the lowest frequencies of a cosine transform.
     """
@@ -58,7 +59,7 @@ class PatchTokenizer(Tokenizer):
             if frames.shape[2] < 1 + GROUP or frames.shape[2] % GROUP != 1:
                 raise ValueError(f"a clip must have 1 + 4n frames, at least 5, got {frames.shape[2]}")
             moments["image"].add(_patches(frames[:, :, :1], 1))
-            moments["group"].add(_patches(frames[:, :, 1:], GROUP))
+            moments["group"].add(_patches(frames[:, :, 1:] - frames[:, :, :1], GROUP))
         for name, moment in moments.items():
             mean, components, std = moment.principal(self.config.z_dim, self.config.chroma_gain)
             values = (mean, *_matrices(components, std, self.config.chroma_gain))
@@ -68,7 +69,7 @@ class PatchTokenizer(Tokenizer):
     def _encode(self, frames: Tensor) -> Tensor:
         parts = [self._project("image", frames[:, :, :1], 1)]
         if frames.shape[2] > 1:
-            parts.append(self._project("group", frames[:, :, 1:], GROUP))
+            parts.append(self._project("group", frames[:, :, 1:] - frames[:, :, :1], GROUP))
         return torch.cat(parts, dim=1).permute(0, 4, 1, 2, 3)
 
     def _project(self, name: str, frames: Tensor, group: int) -> Tensor:
@@ -80,7 +81,7 @@ class PatchTokenizer(Tokenizer):
         rows = latents.float().permute(0, 2, 3, 4, 1)
         parts = [self._restore("image", rows[:, :1], 1)]
         if rows.shape[1] > 1:
-            parts.append(self._restore("group", rows[:, 1:], GROUP))
+            parts.append(parts[0] + self._restore("group", rows[:, 1:], GROUP))
         return torch.cat(parts, dim=2)
 
     def _restore(self, name: str, rows: Tensor, group: int) -> Tensor:
