@@ -37,6 +37,9 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """The numbers of a preset: sizes, token counts, sigma grid."""
+    from vag_policy.vam.presets import preset as find
+
+    find(preset)  # an unknown name is said before torch takes its seconds to load
     from vag_policy.vam.model import describe
 
     numbers = describe(preset)
