@@ -57,7 +57,8 @@ class Arms(Probe):
         self.stamp_ns = stamp_ns
         self.pose = HOME.copy()
         self.target = HOME.copy()
-        self.commands: list[tuple[float, np.ndarray]] = []  # when, and the whole target in rad and 0..1
+        # when it was written (time.time) and the whole target in rad and 0..1
+        self.commands: list[tuple[float, np.ndarray]] = []
         self.messages: list[JointTrajectory] = []
         self.replan = 0
         self.episode = time.time_ns() // 1_000_000
@@ -72,14 +73,14 @@ class Arms(Probe):
         self._stop = self.node.create_publisher(Bool, "emergency_stop", 10)
         self._timer = self.node.create_timer(0.01, self._step)
 
-    def _on_command(self, message: JointTrajectory) -> None:
+    def _on_command(self, message: JointTrajectory, info: dict) -> None:
         with self.lock:
             self.messages.append(message)
             for name, position in zip(message.joint_names, message.points[0].positions, strict=True):
                 index = NAMES.index(name)
                 self.target[index] = position / yam.STROKE if index in GRIPPERS else position
             if "right_joint7" in message.joint_names:  # the last of the four of one command
-                self.commands.append((time.monotonic(), self.target.copy()))
+                self.commands.append((info["source_timestamp"] / 1e9, self.target.copy()))
 
     def _step(self) -> None:
         with self.lock:
@@ -157,7 +158,7 @@ class Arms(Probe):
         return self.wait(found, f"a diagnostic '{name}' with '{words}'")
 
     def course(self, since: float) -> tuple[np.ndarray, np.ndarray]:
-        """(T,) times and (T, 14) commands since a monotonic time."""
+        """(T,) times and (T, 14) commands written since a time."""
         with self.lock:
             chosen = [(t, c) for t, c in self.commands if t >= since]
         return np.array([t for t, _ in chosen]), np.array([c for _, c in chosen])
@@ -165,17 +166,17 @@ class Arms(Probe):
     def held(self) -> bool:
         """Whether, once they have braked, the arms get the same command again and again."""
         time.sleep(0.15)
-        since = time.monotonic()
+        since = time.time()
         self.wait(lambda: len(self.course(since)[0]) > 20, "commands")
         return np.ptp(self.course(since)[1], axis=0).max() == 0.0
 
 
-def check_within_limits(commands: np.ndarray) -> None:
-    """Judged over tenths of a second, since arrival times say little about when a command was meant."""
+def check_within_limits(times: np.ndarray, commands: np.ndarray) -> None:
+    """Positions inside the limits, and speeds below 1 per second: over ten commands, by when they were written."""
     assert (commands >= yam.LOWER - 1e-9).all()
     assert (commands <= yam.UPPER + 1e-9).all()
-    assert np.abs(np.diff(commands, axis=0)).max() < 0.0401  # a late tick may move for four periods
-    assert np.abs(commands[10:] - commands[:-10]).mean(axis=0).max() < 0.101
+    moved = np.abs(commands[10:] - commands[:-10]).max(axis=1)
+    assert (moved <= 1.0 * (times[10:] - times[:-10]) + 0.04).all()  # a late tick may move for four periods
 
 
 @contextlib.contextmanager
@@ -219,7 +220,7 @@ def arms(shared):
 
 
 def test_a_chunk_reaches_the_arms_within_limits_and_the_arms_hold_when_it_is_executed(arms):
-    start = time.monotonic()
+    start = time.time()
     actions = arms.send(BOW)
     arms.until("ramp")
     status = arms.until("policy")
@@ -229,8 +230,8 @@ def test_a_chunk_reaches_the_arms_within_limits_and_the_arms_hold_when_it_is_exe
     times, commands = arms.course(start)
     assert commands[-1] == pytest.approx(actions[29], abs=2e-3)
     assert arms.pose == pytest.approx(actions[29], abs=0.05)
-    check_within_limits(commands)
-    assert np.median(np.diff(times)) == pytest.approx(0.01, abs=0.003)
+    check_within_limits(times, commands)
+    assert len(times) <= 100 * (times[-1] - times[0]) + 5
     assert arms.held()
     status = arms.until("hold", "no new chunk for over 1 s")
     assert status.misses > 50
@@ -287,6 +288,7 @@ def test_silent_joints_hold_the_arms_and_the_diagnostic_names_them(arms):
     assert arms.check("execution", DiagnosticStatus.ERROR, "no joint_states of right_joint1")
     arms.silent = set()
     arms.until("hold", "joint_states are back")
+    time.sleep(0.05)
     arms.send(HOME)
     arms.until("policy")
 
@@ -364,15 +366,15 @@ def test_async_seams_are_smooth_far_starts_are_refused_and_resets_are_held(tmp_p
         arms.until("hold", "right_joint2")
         assert "over 0.2 rad" in arms.status[-1].reason
         # a policy that changes its mind every 0.3 s
-        start = time.monotonic()
+        start = time.time()
         arms.send(HOME)
         arms.until("policy")
         for turn in range(6):
             arms.send(HOME + np.where(np.isin(np.arange(14), GRIPPERS), 0.0, 0.2 * (-1) ** turn))
             time.sleep(0.3)
         assert all(s.mode == "policy" for s in arms.status[-4:])
-        _, commands = arms.course(start)
-        check_within_limits(commands)
+        times, commands = arms.course(start)
+        check_within_limits(times, commands)
         assert np.ptp(commands[:, 0]) > 0.02
         # no new chunk: it runs on for its grace, then the arms hold
         arms.until("hold", "chunk executed")
@@ -391,7 +393,8 @@ def test_field_case_17_an_interrupted_node_brakes_and_sends_a_hold_last(tmp_path
         arms.send(HOME + np.where(np.isin(np.arange(14), GRIPPERS), 0.0, 1.0))
         arms.until("policy")
         time.sleep(0.3)
-        moving = arms.course(time.monotonic() - 0.1)[1]
+        arms.wait(lambda: len(arms.course(time.time() - 0.3)[0]) > 10, "commands")
+        moving = arms.course(time.time() - 0.3)[1]
         assert np.abs(moving[-1] - moving[0]).max() > 0.02
         assert process.stop(signal.SIGINT) == 0
         arms.until("disarmed", "shutting down")

@@ -18,6 +18,7 @@ from trajectory_msgs.msg import JointTrajectory
 from vag_interfaces.msg import ActionChunk, JointCommandStatus
 
 from vag_policy.execution.admission import Refusal
+from vag_policy.execution.limits import Vector
 from vag_policy.execution.motion import SECOND_NS
 from vag_policy.execution.report import Pace, Report, ReportWriter
 from vag_policy.nodes import common
@@ -48,6 +49,8 @@ class JointCommand(Node):
             raise ParameterError(str(error)) from error
         self._auto_arm: bool = values["arm_on_start"]
         self._period_ns = int(SECOND_NS / values["rate"])
+        self._due_ns = time.monotonic_ns()
+        self._ready: Vector | None = None  # the command to send at due_ns, in the drivers' units
         self._pace = Pace(self._period_ns)
         self._reports = ReportWriter(self.arbiter)
         self._status = JointCommandStatus(joint_names=list(self.rig.names))
@@ -141,15 +144,25 @@ class JointCommand(Node):
     # What goes out
 
     def tick(self) -> None:
-        """One command, and the status when it changed or is due."""
+        """Send the command that is due, then make the one for the next tick, and the status when it is due.
+
+        What is sent waits ready: the work of making it, and whoever interrupts that, does not show in its time.
+        """
         now_ns = time.monotonic_ns()
+        if self._ready is not None and now_ns - self._due_ns < self._period_ns:
+            self._outputs.publish(self._ready)
+        self._pace.tick(now_ns)
+        self._due_ns = self._next_due(now_ns)
         if self._auto_arm and not self.arbiter.arm(now_ns):
             self._auto_arm = False
-        command = self.arbiter.tick(now_ns)
-        if command is not None:
-            self._outputs.publish(self.rig.to_driver(command))
-        self._pace.tick(now_ns)
+        command = self.arbiter.tick(self._due_ns)
+        self._ready = None if command is None else self.rig.to_driver(command)
         self._say(now_ns)
+
+    def _next_due(self, now_ns: int) -> int:
+        """The next tick's time: a period after the last, or after now where a stall has shifted the ticks."""
+        due_ns = self._due_ns + self._period_ns
+        return due_ns if 0 < due_ns - now_ns < 1.5 * self._period_ns else now_ns + self._period_ns
 
     def _say(self, now_ns: int) -> None:
         arbiter = self.arbiter
