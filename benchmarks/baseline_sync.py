@@ -8,6 +8,7 @@ Choices a careful author makes are made in its favour: stamps as ints, joint sta
 
 from __future__ import annotations
 
+import argparse
 import array
 import itertools
 import signal
@@ -121,6 +122,8 @@ class BaselineSync(Node):
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_known_args()  # the rest is ROS's: --ros-args -p rate:=10.0
     cv2.setNumThreads(1)
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = SingleThreadedExecutor()
