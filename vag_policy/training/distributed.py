@@ -10,7 +10,6 @@ from accelerate import Accelerator, FullyShardedDataParallelPlugin
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
     set_optimizer_state_dict,
@@ -23,7 +22,6 @@ from vag_policy.training.config import TrainConfig
 SHARDED_BLOCK = "CosmosTransformerBlock"
 """The unit that FSDP shards and gathers. The head stays with the root: its layers' parts are used one by one."""
 
-_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _SEPARATOR = "|"  # between a parameter's name and its moment's
 
 
@@ -54,27 +52,41 @@ def like(tensor: Tensor, other: Tensor) -> Tensor:
     return distribute_tensor(tensor, other.device_mesh, other.placements) if isinstance(other, DTensor) else tensor
 
 
-def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, gathered on the CPU; every process must call it."""
-    return cast(dict[str, Tensor], get_model_state_dict(model, options=_WHOLE))
+def whole_weights(model: nn.Module, keep: bool = True) -> dict[str, Tensor]:
+    """All parameters and buffers by name, gathered on the CPU; every process must call it.
+
+    Args:
+        model: wrapped or not; the names are those of the module inside.
+        keep: whether this process needs the result; nothing is returned, nor held, otherwise.
+    """
+    return _gather(cast(dict[str, Tensor], get_model_state_dict(model)), keep)
 
 
-def whole_optimizer_state(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Moments by ``parameter|moment``, gathered on the CPU; every process must call it."""
-    state: Any = get_optimizer_state_dict(model, tuple(optimizers), options=_WHOLE)
-    return {
+def whole_optimizer_state(model: nn.Module, optimizers: Sequence[Optimizer], keep: bool = True) -> dict[str, Tensor]:
+    """Moments by ``parameter|moment``, gathered on the CPU; every process must call it. Arguments as above."""
+    state: Any = get_optimizer_state_dict(model, tuple(optimizers))
+    moments = {
         f"{name}{_SEPARATOR}{moment}": torch.as_tensor(value)
-        for name, moments in state["state"].items()
-        for moment, value in moments.items()
+        for name, values in state["state"].items()
+        for moment, value in values.items()
     }
+    return _gather(moments, keep)
 
 
 def load_optimizer_state(model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
     """Undo ``whole_optimizer_state``. Learning rates and the like are the optimizers' own."""
-    state: Any = get_optimizer_state_dict(model, tuple(optimizers), options=_WHOLE)
-    moments: dict[str, dict[str, Tensor]] = {}
+    state: Any = get_optimizer_state_dict(model, tuple(optimizers))
     for key, value in tensors.items():
         name, _, moment = key.rpartition(_SEPARATOR)
-        moments.setdefault(name, {})[moment] = value
-    state["state"] = moments
-    set_optimizer_state_dict(model, tuple(optimizers), state, options=_WHOLE)
+        state["state"][name][moment] = like(value, torch.as_tensor(state["state"][name][moment]))
+    set_optimizer_state_dict(model, tuple(optimizers), state)
+
+
+def _gather(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """One tensor after the other, so that no device ever holds more than one of them whole."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        value = whole(tensor)
+        if keep:
+            gathered[name] = value
+    return gathered

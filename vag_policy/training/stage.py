@@ -181,17 +181,18 @@ class Stage:
 
     def save(self, step: int) -> None:
         """Write a checkpoint of ``step`` steps of the run."""
-        weights = whole_weights(self.model)
+        main = self.accelerator.is_main_process
+        weights = whole_weights(self.model, keep=main)
         groups = {
-            "weights": {name: weights[name] for name in self.learned},
-            "optimizer": whole_optimizer_state(self.model, self.optimizers),
+            "weights": {name: weights[name] for name in self.learned if main},
+            "optimizer": whole_optimizer_state(self.model, self.optimizers, keep=main),
             "random": store.random_states(),
         }
         state = {}
         if self.average is not None:
             groups["average"] = {name: whole(value) for name, value in self.average.values.items()}
             state["updates"] = self.average.updates
-        if self.accelerator.is_main_process:
+        if main:
             store.save_checkpoint(self.folder / "checkpoints", step, groups, state, self.config.keep)
         self.accelerator.wait_for_everyone()
 
