@@ -505,8 +505,8 @@ def test_priorities_that_are_not_granted_are_no_failure(monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.sched_setscheduler", refuse)
-    assert scheduling.raise_priority(0, 0) == ""
-    assert scheduling.raise_priority(0, 50) == "nice 0, SCHED_FIFO 50: Operation not permitted"
+    assert scheduling.ask_for_priority(0, 0) == ""
+    assert scheduling.ask_for_priority(0, 50) == "nice 0, SCHED_FIFO 50: Operation not permitted"
 
 
 def test_short_slices_leave_policy_and_niceness_as_they_are():

@@ -27,7 +27,7 @@ from vag_policy.nodes.common import LATCHED, LATEST, SENSOR, Diagnostics, main_o
 from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, make_output_config, make_rig
 from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
 from vag_policy.nodes.parameters import ParameterError, declare
-from vag_policy.nodes.scheduling import ask_for_short_slices, raise_priority
+from vag_policy.nodes.scheduling import ask_for_priority, ask_for_short_slices
 
 # Not only the latest: a button that is let go at once has been pressed, and two arms may share a teleop topic.
 EVERY = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
@@ -63,7 +63,7 @@ class JointCommand(Node):
         self._listen()
         self._diagnostics = Diagnostics(self, "arms", self._checks())
         self._timer = steady_timer(self, self._period_ns / SECOND_NS, self.tick)
-        refused = raise_priority(values["nice"], values["realtime_priority"])
+        refused = ask_for_priority(values["nice"], values["realtime_priority"])
         if refused:
             self.get_logger().warning(f"running without the priority asked for: {refused}")
         # What exists now lives as long as the node: the collector need not walk it between two commands.

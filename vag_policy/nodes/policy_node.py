@@ -31,6 +31,7 @@ from vag_policy.nodes.policy_diagnostics import PolicyChecks
 from vag_policy.nodes.policy_loader import load_policy, warm_up
 from vag_policy.nodes.policy_parameters import PARAMETERS, guidance_changes, session_config
 from vag_policy.nodes.policy_worker import PLANNER_THREAD, Outputs, Planner
+from vag_policy.nodes.scheduling import ask_for_priority
 from vag_policy.nodes.side_executor import SideThreadExecutor
 from vag_policy.policy import Plan, Policy, PolicyError
 from vag_policy.serving.session import PlanningSession
@@ -139,6 +140,7 @@ class PolicyNode(ManagedNode):
         self._observations = subscribe(self, ObservationMsg, "observation", self._on_observation, LATEST)
 
     def _make_policy(self) -> Policy:
+        ask_for_priority(self._values["nice"])  # of this thread, the inference thread, and torch's that it starts
         start = time.monotonic()
         policy = self._load(self._values, self.get_logger().warning)
         loaded_s, warm_ms = time.monotonic() - start, 0.0

@@ -31,6 +31,7 @@ PARAMETERS = (
     Param("device", "cpu", "torch device, such as cpu or cuda:0"),
     Param("dtype", STORED, "what networks compute in", choices=(STORED, "float32", "bfloat16", "float16")),
     Param("threads", 0, "CPU threads of one operation; 0: torch's default", range=(0, 1024)),
+    Param("nice", 5, "niceness of inference, so that commands and cameras come first on a full CPU", range=(0, 19)),
     Param("seed", 0, "seed of the policy's noise, and of random weights", range=(0, 2**31 - 1)),
     Param("warm_up", "warm up", "instruction of the replan made while configuring; empty: none"),
     Param("autostart", True, "configure and activate at once, without a lifecycle manager"),

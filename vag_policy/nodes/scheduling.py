@@ -26,8 +26,11 @@ def ask_for_short_slices() -> bool:
     return ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0
 
 
-def raise_priority(nice: int, realtime_priority: int) -> str:
-    """Ask for a niceness and, unless 0, a SCHED_FIFO priority; return why they were not granted, or an empty string."""
+def ask_for_priority(nice: int, realtime_priority: int = 0) -> str:
+    """Ask for a niceness and, unless 0, a SCHED_FIFO priority; return why they were not granted, or an empty string.
+
+    Like slices they are this thread's, and that of the threads it starts from now on.
+    """
     try:
         if nice:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
