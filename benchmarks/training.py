@@ -1,8 +1,8 @@
 """How fast training is, against what one would write without this package, and what its data and its cache cost.
 
 - ``throughput_ratio``: joint training of the tiny preset through this package's stage loop, over the plain loop one
-  writes with diffusers: ``CosmosTransformer3DModel.forward`` with a hook on the feature block; the same tokenizer, head,
-  losses, draws, optimizer and bfloat16 autocast; batches made in line.
+  writes with diffusers: ``CosmosTransformer3DModel.forward`` with a hook on the feature block; the same tokenizer,
+  head, losses, draws, optimizer and bfloat16 autocast; batches made in line.
 - ``cached_head_ratio``: samples a second of head training on cached features over recomputing them (tokenizer, backbone
   up to the feature block, head), for the libero preset at its real widths. A layer stands for its like: few are run,
   and their time counts as often as the preset has them. The cache is full and on disk; ``with_filling`` spreads the

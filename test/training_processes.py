@@ -70,8 +70,6 @@ def check_shards():
     assert state.keys() == reference.keys() and len(state) == 3 * len(weights)
 
     again = prepared(True)
-    batch, latents = make_batch()
-    again[0](batch, latents, make_stage(), features_only=True)  # gathers, without gradients
     with torch.no_grad():
         for name, parameter in again[0].named_parameters():
             parameter.copy_(like(weights[name], parameter))
@@ -81,6 +79,9 @@ def check_shards():
     whole = {name: value.full_tensor() for name, value in sharded[2].values.items()}
     again[2].load(whole, sharded[2].updates)
     assert all(torch.equal(value.full_tensor(), whole[name]) for name, value in again[2].values.items())
+    batch, latents = make_batch()
+    features = [one[0](batch, latents, make_stage(), features_only=True)["features"] for one in (sharded, again)]
+    assert torch.equal(*features)  # gathers, without gradients
     assert steps(*again, 1) == steps(*sharded, 1)
 
 
