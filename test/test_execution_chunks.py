@@ -255,8 +255,9 @@ def test_a_clock_that_went_back_makes_old_numbers_meaningless():
     assert isinstance(judge(plan(episode=1, observation_stamp_ns=5), 0, admission), Chunk)
 
 
-def test_an_endless_period_is_refused():
-    assert cause(plan(period_ns=3 * SECOND)) == "period"
+def test_a_chunk_that_would_run_for_long_is_refused():
+    assert isinstance(judge(plan(period_ns=5 * SECOND)), Chunk)
+    assert cause(plan(period_ns=5 * SECOND + 1)) == "too_long"
 
 
 def test_far_joints_are_named():

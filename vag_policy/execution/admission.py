@@ -14,7 +14,8 @@ from vag_policy.policy import Plan
 
 # Clocks of two hosts differ a little; an observation from farther in the future is a clock that is wrong.
 _SKEW_NS = SECOND_NS // 10
-_LONGEST_PERIOD_NS = 2 * SECOND_NS
+# Longer than this no chunk is executed blindly, whatever it says.
+_LONGEST_RUN_NS = 10 * SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ class Admission:
             return Refusal("unknown_joint" if unknown else "missing_joint", text, broken=True)
         if len(plan.names) != len(self._limits.names):
             return Refusal("duplicate_joint", "a joint is named more than once", broken=True)
-        if plan.period_ns > _LONGEST_PERIOD_NS:
-            return Refusal("period", f"{plan.period_ns / SECOND_NS:g} s between two actions", broken=True)
+        if plan.execute * plan.period_ns > _LONGEST_RUN_NS:
+            seconds, allowed = plan.execute * plan.period_ns / SECOND_NS, _LONGEST_RUN_NS // SECOND_NS
+            return Refusal("too_long", f"it would run for {seconds:g} s, allowed: {allowed} s", broken=True)
         bad = ~np.isfinite(plan.actions)
         if bad.any():
             row, column = np.argwhere(bad)[0]
