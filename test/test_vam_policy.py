@@ -49,7 +49,10 @@ def test_a_plan_with_its_trace(policy):
     trace = plan.trace
     layer = policy.preset.tr_layer
     assert (trace.layers, trace.monitored_layer) == ((layer,), layer)
-    assert trace.attention.shape == (10, len(trace.layers), 5) and trace.attention_grid.shape == (5, *policy.preset.grid)
+    assert trace.attention.shape == (10, len(trace.layers), 5) and trace.attention_grid.shape == (
+        5,
+        *policy.preset.grid,
+    )
     np.testing.assert_allclose(trace.ratio, trace.attention[:, 0, 1:].sum(1) / trace.attention[:, 0, 0], rtol=1e-6)
     assert (trace.ratio > 0).all() and np.isfinite(trace.ratio).all()
     np.testing.assert_array_equal(trace.baseline, trace.ratio)

@@ -215,7 +215,8 @@ def _conclude(console: Console, out: Path, summary: dict, reasons: list[str]) ->
     console.print(
         f"{summary['replans']} replans, median {replan['median']} ms, p95 {replan['p95']} ms; observations at "
         f"{summary['observation_hz']} Hz; TR {ratio['min']} .. {ratio['max']}, median {ratio['median']}; "
-        f"{summary['commands']} commands, {summary['limit_violations']} outside limits"
+        f"{summary['commands']} commands, {summary['limit_violations']} outside limits",
+        soft_wrap=True,
     )
     console.print(f"results: {out}/summary.json, temporal_ratio.png, contact_sheet.png, bag/")
     for reason in reasons:
