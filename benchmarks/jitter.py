@@ -145,6 +145,13 @@ def process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
             child.wait()
 
 
+def cpu_seconds(path: str) -> float:
+    """CPU time in /proc/stat (all of the machine, not idle) or in /proc/<pid>/stat."""
+    fields = Path(path).read_text().splitlines()[0].rpartition(")")[2].split()
+    ticks = [*fields[1:4], *fields[6:8]] if path == "/proc/stat" else fields[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def node_command(name: str, rate: float) -> list[str]:
     from vag_policy.video.presets import video_preset
 
@@ -189,9 +196,10 @@ def measure(variant: str, rate: float, seconds: float) -> dict[str, float]:
                 raise SystemExit(f"{variant}: no chunks and commands after {PATIENCE_S:g} s\n{logs}")
             time.sleep(0.1)
         time.sleep(2.0)  # past the ramp
-        begin = time.time_ns()
+        stats = ["/proc/stat", *(f"/proc/{child.pid}/stat" for child in children.values())]
+        begin, cpu = time.time_ns(), list(map(cpu_seconds, stats))
         time.sleep(seconds)
-        end = time.time_ns()
+        end, cpu = time.time_ns(), [cpu_seconds(path) - before for path, before in zip(stats, cpu, strict=True)]
         check()
         stack.close()
         written = json.loads((folder / "written").read_text())
@@ -208,6 +216,7 @@ def measure(variant: str, rate: float, seconds: float) -> dict[str, float]:
         "max_ms": round(max(float(j.max()) for j in jitter), 3),
         "commands": fewest,
         "replans_per_second": round(chunks / seconds, 2),
+        "foreign_cores": round((cpu[0] - sum(cpu[1:])) / seconds, 2),
     }
 
 
@@ -232,7 +241,7 @@ def main() -> None:
             print(
                 f"{variant:8s}: |period - {1e3 / arguments.rate:g} ms| median {result['median_ms']} ms, p99 "
                 f"{result['p99_ms']} ms, max {result['max_ms']} ms over {result['commands']} commands, beside "
-                f"{result['replans_per_second']} replans/s",
+                f"{result['replans_per_second']} replans/s (other programs took {result['foreign_cores']} cores)",
                 flush=True,
             )
     ours, baseline = results["ours"], results["baseline"]
