@@ -45,6 +45,8 @@ def test_the_demo_runs_every_stage(tmp_path):
 
 def test_the_demo_leaves_a_folder_alone_that_is_not_its_own(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "summary.json").touch()
     with pytest.raises(BringupError, match="not a demo's results; name another folder with --out"):
         run_demo(DemoOptions(tmp_path, 10.0, "", 0, "none", ""))
     assert (tmp_path / "thesis.tex").exists()

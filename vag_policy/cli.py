@@ -68,7 +68,7 @@ def up(
     """Start a node graph without `launch`; Ctrl-C stops it, arms first."""
     specs = graph(name, load_rig(rig) if rig else None, _parse_settings(settings or []))
     stopping: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with Graph(specs, logs, namespace) as running:
         typer.echo(f"started {', '.join(spec.name for spec in specs)}; output in {logs}/")

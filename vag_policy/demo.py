@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 90.0
 FRAME_PERIOD_S = 0.5
+MARKER = ".vag_demo"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ def run_demo(options: DemoOptions) -> int:
         BringupError: the output folder holds something that is not a demo's.
     """
     console = Console(highlight=False)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave through the context managers, which stop the graph
+        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
     _empty(options.out)
     specs = demo_graph(options)
     with private_domain() as domain:
@@ -80,11 +84,14 @@ def demo_graph(options: DemoOptions) -> tuple[NodeSpec, ...]:
 
 
 def _empty(out: Path) -> None:
-    if out.exists():
-        if any(out.iterdir()) and not (out / "summary.json").exists() and not (out / "logs").exists():
-            raise BringupError(f"{out} holds something that is not a demo's results; name another folder with --out")
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
+    """Make ``out`` an empty folder; only one that a demo marked as its own is ever emptied."""
+    marker = out / MARKER
+    if out.exists() and not (out.is_dir() and (marker.is_file() or not any(out.iterdir()))):
+        raise BringupError(f"{out} holds something that is not a demo's results; name another folder with --out")
+    if marker.is_file():
+        shutil.rmtree(out.resolve())
+    out.mkdir(parents=True, exist_ok=True)
+    marker.touch()
 
 
 def _act(console: Console, options: DemoOptions, running: Graph, environment: dict[str, str]) -> int:

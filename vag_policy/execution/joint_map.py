@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,7 +35,7 @@ class JointMap:
         key = tuple(names)
         found = self._known.get(key)
         if found is None:
-            twice = sorted({name for name in key if key.count(name) > 1})
+            twice = sorted(name for name, count in Counter(key).items() if count > 1)
             if twice:
                 raise ValueError(f"joint {', '.join(twice)} is named more than once")
             source = [place for place, name in enumerate(key) if name in self._index]
