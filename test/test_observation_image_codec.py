@@ -1,6 +1,7 @@
 """Every encoding against references written here, in plain arithmetic."""
 
 import array
+import zlib
 
 import cv2
 import numpy as np
@@ -227,3 +228,14 @@ def test_like_cv_bridge(encoding):
     message = image_type(encoding=encoding, height=12, width=16, step=frame.step, data=array.array("B", frame.data))
     theirs = cv_bridge.CvBridge().imgmsg_to_cv2(message, "rgb8")
     assert np.abs(decode(frame).astype(int) - theirs)[2:-2, 2:-2].max() <= 1
+
+
+def test_a_png_that_promises_more_pixels_than_can_be_is_an_error():
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+
+    size = (100_000).to_bytes(4, "big")
+    header = chunk(b"IHDR", size + size + b"\x08\x02\x00\x00\x00")
+    png = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\x00")) + chunk(b"IEND", b"")
+    with pytest.raises(ImageError, match="damaged png"):
+        decode(CompressedFrame("png", png))

@@ -136,7 +136,9 @@ class Arbiter:
         start = measured
         if self._motion is not None:
             left = self._motion.position
-            start = np.where(np.abs(left - measured) <= self.config.displacement, left, measured)
+            # A gripper that holds something stands far from its command, and must go on holding.
+            there = (np.abs(left - measured) <= self.config.displacement) | ~self._checked
+            start = np.where(there, left, measured)
         self._motion = at_rest(start)
         self.armed, self._stale = True, False
         self._interrupt("no chunk yet", now_ns)

@@ -202,9 +202,12 @@ def _decode_file(data: Buffer, label: str, resize: Resize) -> Pixels:
     if kind == "png" and whole[24:26] == b"\x10\x00":
         raise ImageError(f"compressed image '{label}' is a 16-bit grey PNG: depth, not colour; known: jpeg, png")
     # not IMREAD_UNCHANGED: grey and alpha become BGR; a camera's EXIF orientation is no reason to turn a picture
-    pixels: Pixels | None = cv2.imdecode(
-        np.frombuffer(whole, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    )
+    try:
+        pixels: Pixels | None = cv2.imdecode(
+            np.frombuffer(whole, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        )
+    except (cv2.error, MemoryError):  # a header that promises more pixels than OpenCV or the machine takes
+        pixels = None
     if pixels is None:
         raise ImageError(f"compressed image '{label}' of {len(whole)} bytes is a damaged {kind}")
     return cv2.cvtColor(resize(pixels), cv2.COLOR_BGR2RGB)
