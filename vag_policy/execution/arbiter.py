@@ -127,8 +127,7 @@ class Arbiter:
         silent = self.feedback.stale(now_ns)
         if silent:
             return f"no joint_states of {', '.join(silent)}"
-        measured, tolerance = self.feedback.position, self.config.range_tolerance
-        outside = (measured < self.limits.lower - tolerance) | (measured > self.limits.upper + tolerance)
+        measured, outside = self.feedback.position, self._outside()
         if outside.any():
             return f"{self.limits.named(outside)} measured outside the limits at {measured[outside].round(3)}"
         if self.armed:
@@ -255,12 +254,17 @@ class Arbiter:
         """
         if not self.armed:
             return
-        if self.config.displaced == "rehold":
+        if self.config.displaced == "rehold" and not self._outside().any():
             self._interrupt(text, now_ns, fault=True)
             self._motion = at_rest(self.feedback.position)
         else:
             self.emergency_stop(text, now_ns)
             self.armed = False
+
+    def _outside(self) -> np.ndarray:
+        """(N,) which measured joints are where no joint can be."""
+        measured, tolerance = self.feedback.position, self.config.range_tolerance
+        return (measured < self.limits.lower - tolerance) | (measured > self.limits.upper + tolerance)
 
     def _near(self, goal: Vector) -> bool:
         return self._motion is not None and bool((np.abs(self._motion.position - goal) < ARRIVED).all())
