@@ -133,7 +133,10 @@ def process(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
     environment = {**os.environ}
     environment.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None)
     with log.open("w") as output:
-        child = subprocess.Popen([sys.executable, *command], stdout=output, stderr=output, env=environment)
+        # a session of its own, as bringup starts every node
+        child = subprocess.Popen(
+            [sys.executable, *command], stdout=output, stderr=output, env=environment, start_new_session=True
+        )
     try:
         yield child
     finally:
