@@ -152,7 +152,7 @@ class Plain:
         torch.nn.utils.clip_grad_norm_([*self.transformer.parameters(), *self.head.parameters()], 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        float(loss)
+        float(loss.detach())
 
 
 def seconds(work: Callable[[], object]) -> float:

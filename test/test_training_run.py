@@ -207,12 +207,17 @@ def test_gradient_accumulation_is_one_larger_batch(tmp_path):
     assert one["loss"] == pytest.approx(other["loss"], rel=0.5) and one["loss"] != other["loss"]  # other noise
 
 
-def test_bf16_trains(tmp_path):
+def test_bf16_computes_in_bfloat16_and_keeps_float32_weights(tmp_path):
     stage = CONFIG["stages"][0] | {"steps": 3}
-    train(
-        write_config(tmp_path / "config.yaml", stages=[stage], precision="bf16"), tmp_path / "run", SyntheticSamples()
-    )
-    assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path / "run" / POLICY).values())
+    logs = []
+    for precision in ("no", "bf16"):
+        config = write_config(tmp_path / "config.yaml", stages=[stage], precision=precision)
+        train(config, tmp_path / precision, SyntheticSamples())
+        logs.append(read_log(tmp_path / precision))
+    one, other = (np.array([line["loss"] for line in log]) for log in logs)
+    np.testing.assert_allclose(one, other, rtol=0.02)
+    assert (one != other).all()
+    assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path / "bf16" / POLICY).values())
 
 
 def test_wrong_folders_are_refused(finished, tmp_path):

@@ -275,7 +275,7 @@ class TrainConfig:
 
 _FREE = (
     *("name", "threads", "checkpoint_every", "keep", "export_every"),  # of the run
-    *("cache", "workers", "embeddings", "folder"),  # of its data
+    *("dataset", "cache", "workers", "embeddings", "folder"),  # of its data
     *("steps", "cooldown"),  # of its stages
 )
 

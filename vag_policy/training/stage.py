@@ -64,7 +64,8 @@ class Stage:
         self.model: nn.Module = prepared[0]
         self._accelerated = prepared[1:]
         self.optimizers = [cast(torch.optim.Optimizer, wrapped.optimizer) for wrapped in self._accelerated]
-        parameters = dict(accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).named_parameters())
+        # Without `keep_fp32_wrapper` the model would lose its autocast by being looked at.
+        parameters = dict(accelerator.unwrap_model(self.model, keep_fp32_wrapper=True).named_parameters())
         self.parameters = {name: parameters[name] for name in names}
         self.average = WeightAverage(self.parameters, config.ema) if config.ema else None
         self._local = self.stage.batch // self.stage.accumulate // accelerator.num_processes
