@@ -73,6 +73,10 @@ def test_what_may_change_between_two_sittings(tmp_path):
         ({"stages": [{"kind": "both", "steps": 5, "lr": 1, "batch": 2}]}, "'both'; allowed: joint, video, head"),
         ({"stages": [{"kind": "joint", "steps": 5, "lr": "fast", "batch": 2}]}, "lr must be a number, got 'fast'"),
         ({"stages": [{"kind": "joint", "steps": 5, "lr": 1, "batch": 2, "cooldown": 6}]}, "cooldown is 6; allowed: 0"),
+        (
+            {"stages": [{"kind": "joint", "steps": 5, "lr": 1, "batch": 2, "grid_weights": [1, 2]}]},
+            "grid_weights must be 6 numbers",
+        ),
         ({"precision": "fp16"}, "precision is 'fp16'; allowed: no, bf16"),
         ({"sharding": "zero"}, "sharding is 'zero'; allowed: none, fsdp"),
         ({"sharding": "fsdp", "optimizer": {"kind": "muon"}}, "muon needs whole matrices"),

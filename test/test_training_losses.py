@@ -80,6 +80,11 @@ def test_video_sigmas_are_uniform_or_on_the_grid():
     counts = [(mixed == point).sum() for point in sigma_grid().astype(np.float32)]
     assert sum(counts) == pytest.approx(10_000, rel=0.05)
     assert stats.chisquare(counts).pvalue > 0.001
+    weights = (4, 3, 2, 1, 0, 0)
+    weighted = video_sigmas(20_000, torch.Generator().manual_seed(0), 1.0, weights).numpy()
+    counts = np.array([(weighted == point).sum() for point in sigma_grid().astype(np.float32)])
+    assert counts[4:].sum() == 0
+    assert stats.chisquare(counts[:4], 20_000 * np.array(weights[:4]) / 10).pvalue > 0.001
 
 
 @torch.no_grad()

@@ -200,7 +200,7 @@ class BatchMaker:
             actions_valid=torch.from_numpy(np.stack([sample.actions_valid for sample in samples])),
             embeddings=torch.stack([embedding.float() for embedding in embeddings]),
             text_index=torch.tensor([unique.index(text) for text in texts]),
-            sigma=video_sigmas(count, generator, stage.grid_share),
+            sigma=video_sigmas(count, generator, stage.grid_share, stage.grid_weights),
             video_noise=torch.randn(latents, generator=generator),
             action_time=action_times(count * draws, generator),
             action_noise=torch.randn(count * draws, *actions.shape[1:], generator=generator),

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 
 from vag_policy.vam.presets import PRESETS, VamPreset, override, preset
+from vag_policy.video.presets import SIGMA_STEPS
 
 STAGE_KINDS = ("joint", "video", "head")
 TUNINGS = ("full", "lora")
@@ -136,7 +137,7 @@ class StageConfig:
             can be given more steps and goes on.
         action_weight: the paper's lambda.
         action_draws: noisy chunks the head sees for each video pass.
-        grid_share: share of video noise levels drawn from the sampler's grid, see ``losses.video_sigmas``.
+        grid_share, grid_weights: video noise levels drawn from the sampler's grid, see ``losses.video_sigmas``.
     """
 
     kind: str
@@ -151,6 +152,7 @@ class StageConfig:
     action_weight: float = 1.0
     action_draws: int = 1
     grid_share: float = 0.0
+    grid_weights: tuple[float, ...] = (1.0,) * SIGMA_STEPS
 
     def __post_init__(self) -> None:
         _choose("stage kind", self.kind, STAGE_KINDS)
@@ -163,6 +165,9 @@ class StageConfig:
         _within("stage cooldown", self.cooldown, 0, self.steps)
         _within("stage action_weight", self.action_weight, 0.0)
         _within("stage grid_share", self.grid_share, 0.0, 1.0)
+        weights = self.grid_weights
+        if len(weights) != SIGMA_STEPS or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+            raise ValueError(f"stage grid_weights must be {SIGMA_STEPS} numbers from 0 on, not all 0, got {weights}")
         if self.batch % self.accumulate:
             raise ValueError(f"stage batch {self.batch} is not a multiple of accumulate {self.accumulate}")
 

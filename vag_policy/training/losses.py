@@ -6,13 +6,17 @@ noise - data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from vag_policy.video.presets import SIGMA_STEPS
 from vag_policy.video.sampler import sigma_grid
 
 BETA_ALPHA = 1.5
+EQUAL_WEIGHTS = (1.0,) * SIGMA_STEPS
 TIME_SCALE, TIME_OFFSET = 0.999, 0.001
 """Action noise levels are Beta(1.5, 1) * 0.999 + 0.001, as in pi0."""
 
@@ -74,16 +78,20 @@ def action_times(count: int, generator: torch.Generator) -> Tensor:
     return (uniform ** (1 / BETA_ALPHA) * TIME_SCALE + TIME_OFFSET).float()
 
 
-def video_sigmas(count: int, generator: torch.Generator, grid_share: float = 0.0) -> Tensor:
+def video_sigmas(
+    count: int, generator: torch.Generator, grid_share: float = 0.0, grid_weights: Sequence[float] = EQUAL_WEIGHTS
+) -> Tensor:
     """(count,) float32 noise levels of videos.
 
     Args:
         count: how many.
         generator: on the CPU.
-        grid_share: probability that a level is one of the six points the sampler uses, each equally likely, and not
-            uniform in [0, 1]. 0 is the paper's; a small model does better on the levels it is used at.
+        grid_share: probability that a level is one of the six points the sampler uses, and not uniform in [0, 1]. 0 is
+            the paper's; a small model does better on the levels it is used at.
+        grid_weights: how likely each of the six points is, relative to the others.
     """
     uniform = torch.rand(count, generator=generator)
     grid = torch.from_numpy(sigma_grid().astype(np.float32))
-    points = grid[torch.randint(len(grid), (count,), generator=generator)]
+    weights = torch.tensor(grid_weights, dtype=torch.float32)
+    points = grid[torch.multinomial(weights, count, replacement=True, generator=generator)]
     return torch.where(torch.rand(count, generator=generator) < grid_share, points, uniform)
