@@ -158,6 +158,16 @@ def test_a_move_starts_and_ends_at_rest_below_the_limits():
     assert Move(np.zeros(2), distance, 0, 0).target(0) == pytest.approx(distance)
 
 
+def test_a_move_knows_when_it_is_near_its_goal():
+    move = Move(np.zeros(2), np.array([0.5, 9.0]), 5 * SECOND, 2 * SECOND)
+    first = np.array([True, False])
+    near_ns = move.near_goal_ns(0.05, first)
+    assert move.target(near_ns)[0] == pytest.approx(0.45, abs=1e-6)
+    assert move.near_goal_ns(0.5, first) == 5 * SECOND  # from the start on
+    assert move.near_goal_ns(0.0, first) == 7 * SECOND
+    assert move.near_goal_ns(0.05, np.array([False, False])) == 5 * SECOND
+
+
 def test_smooth_is_clipped():
     assert [smooth(x) for x in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [0.0, 0.0, 0.5, 1.0, 1.0]
 

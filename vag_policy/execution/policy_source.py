@@ -16,6 +16,9 @@ from vag_policy.policy import Plan
 # A ramp or a move has arrived when the command is this close, rad.
 ARRIVED = 0.02
 
+# An observation of the arms this close to the end of a ramp is as good as one of its end, rad.
+_NEAR = 0.05
+
 MODES = ("blocking", "async")
 START_CHECKS = ("ramp", "refuse")
 
@@ -120,8 +123,8 @@ class PolicySource:
         duration_ns = move_duration_ns(goal - command, self._limits, self.config.ramp_ns)
         self._ramp, self._waiting = Move(command, goal, now_ns, duration_ns), chunk
         self._check_start = False
-        # A chunk that saw the arms on the ramp would take them back there; its last tenth is as good as its end.
-        self.admission.require_after(now_ns + duration_ns * 9 // 10)
+        # A chunk that saw the arms far from the ramp's end would take them back there.
+        self.admission.require_after(self._ramp.near_goal_ns(_NEAR, np.isfinite(self._threshold)))
         return None
 
     def _hand_over(self, chunk: Chunk, observed_ns: int, command: Vector, now_ns: int) -> Refusal | None:

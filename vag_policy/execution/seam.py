@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from vag_policy.execution.limits import JointLimits, Vector
+from vag_policy.execution.limits import JointLimits, Mask, Vector
 from vag_policy.execution.motion import SECOND_NS
 
 # The steepest slope and the strongest curvature of ``smooth``.
@@ -18,6 +19,11 @@ def smooth(fraction: float) -> float:
     """0 to 1 with zero slope at both ends (3x^2 - 2x^3); clipped outside."""
     x = min(max(fraction, 0.0), 1.0)
     return x * x * (3.0 - 2.0 * x)
+
+
+def when_smooth(value: float) -> float:
+    """The fraction at which ``smooth`` reaches ``value`` (0..1)."""
+    return 0.5 - math.sin(math.asin(1.0 - 2.0 * min(max(value, 0.0), 1.0)) / 3.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +82,12 @@ class Move:
     def over(self, now_ns: int) -> bool:
         """Whether the goal is reached."""
         return now_ns >= self.start_ns + self.duration_ns
+
+    def near_goal_ns(self, distance: float, joints: Mask) -> int:
+        """From when on no joint of ``joints`` (N,) is farther than ``distance`` from its goal."""
+        length = float(np.abs(self.goal - self.start)[joints].max(initial=0.0))
+        fraction = when_smooth(1.0 - distance / length) if length > distance else 0.0
+        return self.start_ns + int(fraction * self.duration_ns)
 
     def target(self, now_ns: int) -> Vector:
         """(N,) the target at a time."""
