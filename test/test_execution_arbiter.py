@@ -353,7 +353,7 @@ def test_a_chunk_that_saw_the_arms_far_down_the_ramp_is_refused():
 
 def test_a_chunk_that_saw_the_arms_near_the_end_of_the_ramp_is_as_good_as_any():
     bench = Bench()
-    bench.send(np.tile(HOME + np.where(RIG.grippers, -1.0, 0.15), (50, 1)))
+    bench.send(np.tile(HOME + np.where(RIG.grippers, -0.3, 0.15), (50, 1)))
     bench.seconds(1.1)
     # as a blocking policy does it: observed a second after the chunk went out, when it should have been executed
     assert bench.send(BOW, age_ns=300 * MS) is None
