@@ -26,11 +26,11 @@ ALLOWED = {
     "monitoring": {"policy", "observation"},
     "serving": {"policy", "observation"},
     "checkpoint": {"policy", "vam", "video", "robots"},
-    "evaluation": {"policy", "observation", "robots", "data", "monitoring"},
+    "evaluation": {"policy", "observation", "robots", "data", "monitoring", "execution", "serving", "expert"},
     "training": {"policy", "observation", "video", "robots", "vam", "data", "checkpoint"},
     "bringup": set(),
 }
-FREE = {"nodes", "cli", "cli_data", "cli_train", "demo", "__init__"}
+FREE = {"nodes", "cli", "cli_data", "cli_eval", "cli_train", "demo", "__init__"}
 
 
 def imports_of(path: Path) -> set[str]:

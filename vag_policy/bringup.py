@@ -114,6 +114,22 @@ def argument_parameters(name: str, values: Mapping[str, str]) -> dict[str, dict[
     return parameters
 
 
+def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parameters per node for texts such as ``policy.seed=3``.
+
+    Raises:
+        BringupError: a text of another form.
+    """
+    parameters: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        target, equals, text = setting.partition("=")
+        node, dot, parameter = target.partition(".")
+        if not (equals and dot and parameter):
+            raise BringupError(f"--set takes NODE.PARAMETER=VALUE, got '{setting}'")
+        parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
+    return parameters
+
+
 @dataclass(frozen=True)
 class Rig:
     """What differs from one real rig to the next: names of its drivers' topics, and a few numbers.

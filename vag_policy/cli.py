@@ -6,13 +6,12 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
-from vag_policy import cli_data, cli_train
-from vag_policy.bringup import BringupError, Graph, graph, load_rig
+from vag_policy import cli_data, cli_eval, cli_train
+from vag_policy.bringup import BringupError, Graph, graph, load_rig, parse_settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -66,7 +65,7 @@ def up(
     logs: Annotated[Path, typer.Option(help="folder for the nodes' output")] = Path("log/vag_up"),
 ) -> None:
     """Start a node graph without `launch`; Ctrl-C stops it, arms first."""
-    specs = graph(name, load_rig(rig) if rig else None, _parse_settings(settings or []))
+    specs = graph(name, load_rig(rig) if rig else None, parse_settings(settings or []))
     stopping: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: stopping.append(received))
@@ -79,17 +78,6 @@ def up(
                 tail = "\n".join(running.log_of(node).splitlines()[-15:])
                 raise BringupError(f"{node} ended with code {code}; the others are stopped. Its last lines:\n{tail}")
             time.sleep(0.2)
-
-
-def _parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
-    parameters: dict[str, dict[str, Any]] = {}
-    for setting in settings:
-        target, equals, text = setting.partition("=")
-        node, dot, parameter = target.partition(".")
-        if not (equals and dot and parameter):
-            raise BringupError(f"--set takes NODE.PARAMETER=VALUE, got '{setting}'")
-        parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
-    return parameters
 
 
 @app.command()
@@ -110,6 +98,7 @@ def demo(
 
 app.command()(cli_data.demos)
 app.command()(cli_train.train)
+app.command("eval")(cli_eval.evaluate)
 app.add_typer(cli_data.app, name="data")
 
 

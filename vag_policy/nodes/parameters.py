@@ -105,7 +105,7 @@ def declare(
             continue
         if name not in known:
             raise ParameterError(f"{node.get_name()} has no parameter '{name}'; it has: {', '.join(sorted(known))}")
-        _check_override(known[name], override)
+        check_override(known[name], override)
     values: dict[str, Any] = {}
     for param in table:
         # rclpy would declare an empty list as a byte array: declare the type alone instead
@@ -129,7 +129,8 @@ def declare(
     return values
 
 
-def _check_override(param: Param, override: Parameter) -> None:
+def check_override(param: Param, override: Parameter) -> None:
+    """Raise ParameterError unless ``override`` has the type, range and choices of ``param``."""
     if override.type_ is not param.type:
         empty = isinstance(param.default, tuple) and not override.value
         if empty:

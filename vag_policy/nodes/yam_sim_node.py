@@ -5,7 +5,6 @@ Simulation, pictures and callbacks share one thread, since OpenGL belongs to one
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,7 @@ from vag_policy.nodes.common import (
     subscribe,
 )
 from vag_policy.nodes.messages import image_to_msg, stamp_from_ns
-from vag_policy.nodes.parameters import Param, ParameterError, declare
+from vag_policy.nodes.parameters import ParameterError, declare
 from vag_policy.nodes.sim_messages import (
     camera_info_to_msg,
     joint_state_to_msg,
@@ -40,38 +39,17 @@ from vag_policy.nodes.sim_messages import (
     trajectory_from_msg,
 )
 from vag_policy.nodes.tf import FrameBroadcaster
+from vag_policy.nodes.yam_sim_parameters import PARAMETERS, sim_config
 from vag_policy.robots import yam
 from vag_policy.robots.pacing import FrameSchedule, Pacer
 from vag_policy.robots.trajectory import TrajectoryFollower
 from vag_policy.robots.yam_model import urdf
 from vag_policy.robots.yam_parts import rig_tree
-from vag_policy.robots.yam_rig import BASE_SPACINGS, CAMERA_NAMES, Camera, RigGeometry
-from vag_policy.robots.yam_scene import SceneConfig
+from vag_policy.robots.yam_rig import CAMERA_NAMES, Camera
 from vag_policy.robots.yam_sim import Sim, SimConfig, from_metres, to_metres
-
-PARAMETERS = (
-    Param("seed", 0, "scene to start with", range=(0, 2**31 - 1)),
-    Param("task", "", "instruction to start with; empty: drawn from the seed"),
-    Param("objects", SceneConfig().objects, "objects on the table"),
-    Param("containers", SceneConfig().containers, "containers on the table"),
-    Param("start_pose", "rest", "where the arms start", choices=tuple(yam.POSES)),
-    Param("base_spacing", BASE_SPACINGS[0], "metres between the arms' bases", range=(0.3, 1.5)),
-    Param("image_width", 320, "pixels", range=(16, 1280)),
-    Param("image_height", 240, "pixels", range=(16, 960)),
-    Param("camera_rate", 30.0, "images a second of every camera", range=(1.0, 60.0)),
-    Param(
-        "joint_state_rate",
-        120.0,
-        "joint states a second; camera_rate times n spaces frames evenly",
-        range=(30.0, 200.0),
-    ),
-    Param("tf_rate", 30.0, "frames a second on /tf; 0: none, another node publishes them", range=(0.0, 200.0)),
-    Param("publish_clock", False, "publish /clock, and stamp everything with simulated time"),
-)
 
 SECOND_NS = 1_000_000_000
 TASK_STATE_NS = SECOND_NS // 5
-MAX_STEP_NS = 2_100_000
 MAX_LAG_NS = SECOND_NS // 10
 
 
@@ -91,10 +69,10 @@ class YamSimNode(Node):
     def __init__(self) -> None:
         super().__init__("yam_sim")
         values = declare(self, PARAMETERS)
-        self._period_ns = round(SECOND_NS / values["joint_state_rate"])
-        self._steps = math.ceil(self._period_ns / MAX_STEP_NS)
+        config, self._period_ns = _config(values)
+        self._steps = round(self._period_ns / config.timestep_ns)
         self._with_clock = values["publish_clock"]
-        self._sim = _simulation(values, self._period_ns // self._steps)
+        self._sim = _simulation(config, values["seed"], values["task"])
         self._followers = {name: TrajectoryFollower(names, start) for name, names, start in _groups(self._sim)}
         self._refused = 0
         self._reasons = dict.fromkeys(self._followers, "")
@@ -260,23 +238,22 @@ class YamSimNode(Node):
         self._sim.close()
 
 
-def _simulation(values: dict[str, Any], timestep_ns: int) -> Sim:
-    """The world the parameters describe.
+def _config(values: dict[str, Any]) -> tuple[SimConfig, int]:
+    try:
+        return sim_config(values)
+    except ValueError as error:
+        raise ParameterError(str(error)) from error
+
+
+def _simulation(config: SimConfig, seed: int, task: str) -> Sim:
+    """The world, ready to be seen.
 
     Raises:
-        ParameterError: no such world.
+        ParameterError: no such task, or no OpenGL.
     """
     try:
-        config = SimConfig(
-            rig=RigGeometry(spacing=values["base_spacing"]),
-            scene=SceneConfig(objects=values["objects"], containers=values["containers"]),
-            width=values["image_width"],
-            height=values["image_height"],
-            timestep_ns=timestep_ns,
-            start_pose=values["start_pose"],
-        )
         sim = Sim(config)
-        sim.reset(values["seed"], values["task"])
+        sim.reset(seed, task)
         sim.capture()  # no OpenGL: say so now
         return sim
     except (ValueError, RuntimeError) as error:

@@ -181,18 +181,19 @@ class Sim:
         upright = rotation[2, 2] > 0.9
         velocity = self.data.qvel[self._free[task.item.name].dofadr[0] :][:3]
         resting = bool(np.linalg.norm(velocity) < _REST_SPEED)
-        return bool(inside and upright and resting and not self._touched(item.id))
+        return bool(inside and upright and resting and not any(self.in_contact(task.item.name)))
 
-    def _touched(self, body: int) -> bool:
-        """Whether ``body`` touches an arm or the table."""
-        table = self.model.body(TABLE).id
+    def in_contact(self, item: str) -> tuple[bool, bool]:
+        """Whether the item called ``item`` touches an arm, and whether it touches the table."""
+        body, table = self.data.body(item).id, self.model.body(TABLE).id
+        arm = on_table = False
         for contact in self.data.contact[: self.data.ncon]:
             bodies = self.model.geom_bodyid[contact.geom]
             if body in bodies and contact.dist < _RELEASE_CLEARANCE:
                 other = contact.geom[0] if bodies[1] == body else contact.geom[1]
-                if self._is_arm_geom[other] or self.model.geom_bodyid[other] == table:
-                    return True
-        return False
+                arm |= bool(self._is_arm_geom[other])
+                on_table |= bool(self.model.geom_bodyid[other] == table)
+        return arm, on_table
 
     def capture(self, cameras: Sequence[str] = CAMERA_NAMES) -> None:
         """Freeze what ``cameras`` see now; ``draw`` gives the pictures, all of this instant."""

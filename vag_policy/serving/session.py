@@ -141,10 +141,21 @@ class PlanningSession:
                 self.refuse(*refusal)
                 return None
             self.refusal = ""
-            if not self.instruction or not self._due(observation.stamp_ns, now_ns):
+            if not self.instruction or not self.due(observation.stamp_ns, now_ns):
                 return None
             self._started_ns, self._planned_ns = now_ns, observation.stamp_ns
             return Ticket(self.episode, self.instruction, now_ns)
+
+    def due(self, stamp_ns: int, now_ns: int) -> bool:
+        """Whether a plan may be made at ``now_ns`` from an observation stamped ``stamp_ns``, as far as timing goes."""
+        with self._lock:
+            if stamp_ns == self._planned_ns:
+                return False  # nothing has been seen since
+            if self._started_ns is not None and now_ns - self._started_ns < self._config.min_period_ns:
+                return False
+            if self._config.mode == "async" or self._not_before_ns is None:
+                return True
+            return stamp_ns >= self._not_before_ns
 
     def commit(self, ticket: Ticket, plan: Plan, now_ns: int, publish: Callable[[Plan], None]) -> bool:
         """Call ``publish`` with a finished plan, unless its episode is over (then False).
@@ -172,15 +183,6 @@ class PlanningSession:
 
     def _current(self, ticket: Ticket) -> bool:
         return bool(self.instruction) and ticket.episode == self.episode
-
-    def _due(self, stamp_ns: int, now_ns: int) -> bool:
-        if stamp_ns == self._planned_ns:
-            return False  # nothing has been seen since
-        if self._started_ns is not None and now_ns - self._started_ns < self._config.min_period_ns:
-            return False
-        if self._config.mode == "async" or self._not_before_ns is None:
-            return True
-        return stamp_ns >= self._not_before_ns
 
     def _refusal(self, observation: Observation, now_ns: int) -> tuple[str, str] | None:
         if observation.stamp_ns <= 0:

@@ -1,0 +1,209 @@
+"""``vag eval``: how often a policy does the task, measured in simulated time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from vag_policy.evaluation.rollout import LoopConfig
+    from vag_policy.policy import Policy
+    from vag_policy.robots.yam_sim import Sim
+
+
+def evaluate(
+    graph_name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam_sim")],
+    checkpoint: Annotated[Path | None, typer.Option(help="a checkpoint folder")] = None,
+    policy: Annotated[str, typer.Option(help="checkpoint, or the scripted expert")] = "checkpoint",
+    part: Annotated[str, typer.Option("--split", help="id: demonstrated instructions; ood: held out ones")] = "id",
+    episodes: Annotated[int, typer.Option(min=1, help="how many, instructions in turn")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="skip so many of the split's scene seeds")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="processes of one thread each")] = 2,
+    out: Annotated[Path | None, typer.Option(help="keep every episode here; the same command goes on")] = None,
+    instruction: Annotated[str, typer.Option(help="only this one")] = "",
+    seconds: Annotated[float, typer.Option(min=1.0, help="longest episode, simulated")] = 25.0,
+    latency: Annotated[float, typer.Option(min=0.0, help="from what is seen to the chunk's arrival, s")] = 0.2,
+    blank: Annotated[bool, typer.Option("--blank", help="the policy sees grey instead of pictures")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NODE.PARAMETER=VALUE", help="as in `vag up`")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
+) -> None:
+    """Run a policy on scenes it was not trained on, through the code of the real graph, in simulated time."""
+    from vag_policy.bringup import share_directory
+    from vag_policy.data.splits import load_split
+    from vag_policy.evaluation.journal import Journal
+    from vag_policy.evaluation.records import summary
+    from vag_policy.evaluation.trials import trials
+    from vag_policy.evaluation.workers import run
+
+    values = _values(graph_name, checkpoint, policy, settings or [])
+    config = loop_config(values, seconds, latency, blank)
+    chosen = trials(load_split(share_directory("config", "splits") / "yam_sim.yaml"), part, episodes, seed, instruction)
+    header = {
+        "graph": graph_name,
+        "policy": policy,
+        "checkpoint": _digest(checkpoint) if checkpoint else "",
+        "split": part,
+        "seed": seed,
+        "instruction": instruction,
+        "seconds": seconds,
+        "latency": latency,
+        "blank": blank,
+        "settings": {node: {k: v for k, v in table.items() if k != "checkpoint"} for node, table in values.items()},
+        "versions": _versions(),
+    }
+    with Journal(out, header) as journal:
+        missing = [trial for trial in chosen if trial.index not in journal.records]
+        with _Bar(journal.records, chosen) as bar:
+            for record in run(config, partial(_load, policy, values["policy"]), missing, workers):
+                journal.add(record)
+                bar.update()
+        records = [journal.records[trial.index] for trial in chosen]
+    numbers = summary(records)
+    _print(numbers, f"{graph_name}, split {part}")
+    if as_json:
+        seeds = {"first": chosen[0].seed, "last": chosen[-1].seed, "policy": values["policy"]["seed"]}
+        about = {key: header[key] for key in ("policy", "checkpoint", "split", "latency", "blank", "versions")}
+        typer.echo(json.dumps({**numbers, **about, "seeds": seeds}))
+
+
+def loop_config(values: Mapping[str, Mapping[str, Any]], seconds: float, latency: float, blank: bool) -> LoopConfig:
+    """The loop that nodes with these parameter values make.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    from vag_policy.evaluation.rollout import LoopConfig
+    from vag_policy.nodes.camera_sync_parameters import stack_config
+    from vag_policy.nodes.joint_command_parameters import make_arbiter, make_rig, nanoseconds
+    from vag_policy.nodes.policy_parameters import session_config
+    from vag_policy.nodes.yam_sim_parameters import sim_config
+
+    world, command = values["yam_sim"], values["joint_command"]
+    sim, joint_state_ns = sim_config(world)
+    rig = make_rig(command)
+    return LoopConfig(
+        sim=sim,
+        joint_state_ns=joint_state_ns,
+        camera_ns=round(1e9 / world["camera_rate"]),
+        layout=stack_config(values["camera_sync"]),
+        rig=rig,
+        arbiter=make_arbiter(rig, command),
+        command_ns=nanoseconds(1.0 / command["rate"]),
+        time_from_start_ns=nanoseconds(command["time_from_start"]),
+        session=session_config(values["policy"]),
+        latency_ns=nanoseconds(latency),
+        limit_ns=nanoseconds(seconds),
+        blank=blank,
+    )
+
+
+def _values(
+    graph_name: str, checkpoint: Path | None, policy: str, settings: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Parameter values by node."""
+    from vag_policy.bringup import BringupError, graph, parse_settings
+    from vag_policy.nodes import camera_sync_parameters, joint_command_parameters, policy_parameters, yam_sim_parameters
+    from vag_policy.nodes.graph_values import graph_values
+
+    if graph_name != "yam_sim":
+        raise BringupError(f"no graph '{graph_name}' to evaluate in; there is: yam_sim")
+    if policy not in ("checkpoint", "expert"):
+        raise ValueError(f"no policy '{policy}'; there are: checkpoint, expert")
+    if (policy == "checkpoint") == (checkpoint is None):
+        raise ValueError("name a checkpoint with --checkpoint, or take --policy expert, which needs none")
+    parameters = parse_settings(settings)
+    if checkpoint is not None:
+        parameters.setdefault("policy", {})["checkpoint"] = str(checkpoint)
+    tables = {
+        "yam_sim": yam_sim_parameters.PARAMETERS,
+        "camera_sync": camera_sync_parameters.PARAMETERS,
+        "policy": policy_parameters.PARAMETERS,
+        "joint_command": joint_command_parameters.PARAMETERS,
+    }
+    return graph_values(graph(graph_name, parameters=parameters), tables)
+
+
+def _load(policy: str, values: Mapping[str, Any], sim: Sim) -> Policy:
+    """Runs in a worker process."""
+    from vag_policy.nodes.policy_loader import load_policy
+
+    return load_policy(values, lambda text: typer.echo(text, err=True))
+
+
+def _digest(checkpoint: Path) -> str:
+    """A hash of what is in a checkpoint's folder, whatever it is called."""
+    import hashlib
+
+    from vag_policy.checkpoint import stored_preset
+
+    stored_preset(checkpoint)
+    digest = hashlib.sha256()
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(checkpoint)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    import vag_policy
+
+    return {"vag_policy": vag_policy.__version__, **{name: version(name) for name in ("torch", "mujoco", "numpy")}}
+
+
+class _Bar:
+    """A progress bar on a terminal, now and then a line elsewhere; success so far beside it."""
+
+    def __init__(self, records: Mapping[int, Mapping[str, Any]], chosen: Sequence[Any]) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._records, self._chosen, console = records, chosen, Console(stderr=True)
+        self._lines, self._next = not console.is_terminal, 0
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, disable=self._lines)
+        self._task = self._progress.add_task("episodes", total=len(chosen))
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        self.update()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self) -> None:
+        from vag_policy.evaluation.statistics import wilson
+
+        done = [self._records[trial.index] for trial in self._chosen if trial.index in self._records]
+        if not done:
+            return
+        share = wilson(sum(record["success"] for record in done), len(done))
+        text = f"success {100 * share.value:.0f} % ({100 * share.low:.0f} .. {100 * share.high:.0f})"
+        self._progress.update(self._task, completed=len(done), description=text)
+        if self._lines and len(done) >= self._next:
+            typer.echo(f"{len(done)}/{len(self._chosen)} {text}", err=True)
+            self._next = len(done) + max(1, len(self._chosen) // 10)
+
+
+def _print(numbers: Mapping[str, Any], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("instruction", "success", "95 %", "lifted", "episodes", title=title)
+    for text, share in (*numbers["instructions"].items(), ("all", numbers)):
+        interval = f"{100 * share['low']:.0f} .. {100 * share['high']:.0f} %"
+        percent, lifted = f"{100 * share['success']:.0f} %", f"{100 * share['lifted']:.0f} %"
+        table.add_row(text, percent, interval, lifted, str(share["episodes"]))
+    console = Console(stderr=True)
+    console.print(table)
+    for reason, count in numbers["reasons"].items():
+        console.print(f"failed {count} times: {reason}")
