@@ -98,9 +98,12 @@ class Bench:
 
 
 def check_smooth(bench: Bench) -> None:
-    speeds = bench.speeds()
-    assert (np.abs(speeds) <= LIMITS.velocity + 1e-6).all()
-    assert (np.abs(np.diff(speeds, axis=0)) <= LIMITS.acceleration * 0.01 + 1e-6).all()
+    """Within all limits as long as commands are sent; after a silence they may begin anew, at the measured pose."""
+    assert (np.abs(bench.speeds()) <= LIMITS.velocity + 1e-6).all()
+    nothing = np.full(14, np.nan)
+    speeds = np.diff([nothing if c is None else c for c in bench.commands], axis=0) * 100
+    changes = np.abs(np.diff(speeds, axis=0))
+    assert (np.isnan(changes) | (changes <= LIMITS.acceleration * 0.01 + 1e-6)).all()
     sent = np.array([c for c in bench.commands if c is not None]).reshape(-1, 14)
     assert (sent >= LIMITS.lower - 1e-9).all()
     assert (sent <= LIMITS.upper + 1e-9).all()
@@ -448,15 +451,112 @@ def test_field_case_25_a_jump_of_a_joint_latches_the_stop():
     check_smooth(bench)
 
 
-def test_a_simulator_that_was_reset_is_held_where_it_is():
-    bench = Bench(config=ArbiterConfig(displaced="rehold"))
+REHOLD = ArbiterConfig(displaced="rehold")
+
+
+def displace(bench: Bench, pose, silent_s: float) -> None:
+    """The simulated arms are put elsewhere at once, or their simulator dies and starts again."""
+    if silent_s:
+        bench.talking = []
+        bench.seconds(silent_s)
+    bench.talking = list(RIG.names)
+    bench.arms = np.array(pose, float)
+
+
+@pytest.mark.parametrize("silent_s", [0.0, 0.5])
+@pytest.mark.parametrize("moving", [False, True])
+def test_a_simulator_that_was_reset_gets_nothing_until_it_stands_and_is_then_held_there(silent_s, moving):
+    bench = Bench(config=REHOLD)
+    bench.send(BOW)
+    bench.seconds(1.5 if moving else 3.0)
+    displace(bench, REST, silent_s)
+    found = len(bench.commands)
+    bench.seconds(0.2)
+    assert (bench.arbiter.mode, bench.arbiter.fault) == ("hold", True)
+    assert "silent until the arms stand" in bench.arbiter.reason
+    assert bench.arbiter.command is None
+    refused = (
+        bench.send(BOW, episode=2).text,
+        bench.arbiter.home(bench.now_ns),
+        bench.arbiter.teleop(RIG.names, BOW, bench.now_ns),
+    )
+    assert all("silent until the arms stand" in reason for reason in refused)
+    bench.seconds(0.2)
+    assert bench.commands[found : found + 29] == [None] * 29
+    assert (bench.arbiter.mode, bench.arbiter.stop_reason, bench.arbiter.fault) == ("hold", "", False)
+    assert bench.command.tolist() == REST.tolist()
+    assert bench.send(BOW, episode=2) is None
+    bench.seconds(4.0)
+    check_smooth(bench)
+
+
+def test_a_reset_arm_that_still_falls_gets_nothing_until_it_has_come_to_rest():
+    bench = Bench(config=REHOLD)
+    bench.arms = BOW.copy()
+    bench.arms[1] = 2.0
+    for _ in range(100):
+        bench.arms[1] -= 0.015  # slower than anything that counts as a jump
+        bench.tick()
+        assert bench.commands[-1] is None
+    rest = bench.arms.copy()
+    bench.seconds(0.25)
+    assert bench.commands[-1] is None
+    bench.talking = list(RIG.names[:7])  # what is not heard of cannot be said to stand
+    bench.seconds(1.0)
+    assert bench.commands[-1] is None
+    bench.talking = list(RIG.names)
+    bench.tick(2)
+    assert bench.command.tolist() == rest.tolist()
+    assert bench.command[1] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("pose", [np.nan, 4.0, -0.5])
+def test_a_pose_that_no_arm_can_have_is_never_taken_over(pose):
+    bench = Bench(config=REHOLD)
+    displace(bench, REST, 0.0)
+    bench.tick(10)
+    for _ in range(10):  # on its way there in steps that pass for motion
+        bench.arms[1] += 0.1 * (pose - bench.arms[1])
+        bench.tick(5)
+    bench.arms[1] = pose
+    bench.seconds(1.0)
+    assert bench.commands[-1] is None
+    assert bench.arbiter.mode in ("stopped", "hold")
+    assert bench.arbiter.fault
+
+
+@pytest.mark.parametrize("what", ["emergency_stop", "disarm", "arm"])
+def test_whatever_operators_do_while_reset_arms_settle_no_command_steps(what):
+    bench = Bench(config=REHOLD)
     bench.send(BOW)
     bench.seconds(3.0)
-    bench.arms = REST.copy()
-    bench.tick(2)
-    assert bench.arbiter.mode == "hold"
-    assert bench.arbiter.stop_reason == ""
-    assert bench.command.tolist() == REST.tolist()
+    displace(bench, REST, 0.0)
+    bench.tick(5)
+    operations = {
+        "emergency_stop": lambda: bench.arbiter.emergency_stop("button", bench.now_ns),
+        "disarm": lambda: bench.arbiter.disarm(bench.now_ns),
+        "arm": lambda: bench.arbiter.arm(bench.now_ns),
+    }
+    assert operations[what]() == ""
+    bench.seconds(1.0)
+    assert (bench.commands[-1] is None) == (what != "arm")
+    bench.arbiter.reset_stop(bench.now_ns)
+    assert bench.arbiter.arm(bench.now_ns) == ""
+    assert bench.tick().command.tolist() == REST.tolist()
+    check_smooth(bench)
+
+
+def test_stopped_or_disarmed_arms_that_are_displaced_are_not_re_held():
+    for operate in (lambda a, now: a.emergency_stop("button", now), lambda a, now: a.disarm(now)):
+        bench = Bench(config=REHOLD)
+        bench.send(BOW)
+        bench.seconds(1.5)  # in motion
+        operate(bench.arbiter, bench.now_ns)
+        bench.tick()
+        assert bench.commands[-1] is not None
+        displace(bench, REST, 0.0)
+        bench.seconds(1.0)
+        assert set(map(type, bench.commands[-100:])) == {type(None)}
 
 
 def test_time_that_goes_back_flushes_the_chunk():
@@ -513,10 +613,66 @@ def test_the_emergency_stop_is_latched_and_leaves_the_arms_disarmed():
     check_smooth(bench)
 
 
-def test_a_reset_without_a_stop_changes_nothing():
+def test_a_reset_without_a_stop_changes_nothing_and_says_so():
     bench = Bench()
-    assert bench.arbiter.reset_stop(bench.now_ns) == ""
+    answer = bench.arbiter.reset_stop(bench.now_ns)
+    assert answer == "no emergency stop is latched: nothing to reset, the arms stay armed"
     assert bench.arbiter.armed
+    bench.arbiter.disarm(bench.now_ns)
+    assert "stay disarmed" in bench.arbiter.reset_stop(bench.now_ns)
+
+
+@pytest.mark.parametrize("braked", range(8))
+@pytest.mark.parametrize("by", ["disarm", "emergency_stop"])
+def test_arming_while_the_command_still_brakes_goes_on_braking(by, braked):
+    bench = Bench()
+    bench.send(BOW + np.where(RIG.grippers, 0.0, 0.5))
+    bench.seconds(1.6)
+    assert np.abs(bench.speeds()[-1]).max() > 0.25
+    if by == "disarm":
+        bench.arbiter.disarm(bench.now_ns)
+    else:
+        bench.arbiter.emergency_stop("button", bench.now_ns)
+        bench.tick()
+        bench.arbiter.reset_stop(bench.now_ns)
+    bench.tick(braked)
+    assert bench.arbiter.arm(bench.now_ns) == ""
+    bench.seconds(0.5)
+    assert not bench.arbiter.moving
+    check_smooth(bench)
+
+
+def test_arms_that_were_carried_off_while_the_command_brakes_are_armed_when_it_stands():
+    bench = Bench()
+    bench.send(BOW + np.where(RIG.grippers, 0.0, 0.5))
+    bench.seconds(1.6)
+    bench.arbiter.disarm(bench.now_ns)
+    bench.stiff = 0.0
+    for _ in range(2):  # in steps that pass for motion
+        bench.arms[0] += 0.15
+        bench.tick()
+    assert "still braking" in bench.arbiter.arm(bench.now_ns)
+    bench.seconds(0.3)
+    assert bench.arbiter.arm(bench.now_ns) == ""
+    assert bench.tick().command[0] == bench.arms[0]
+    check_smooth(bench)
+
+
+def test_an_absurd_episode_number_locks_nobody_out_for_good():
+    bench = Bench()
+    assert bench.send(HOME, episode=2**64 - 1) is None
+    bench.seconds(3.0)
+    refusal = bench.send(HOME, episode=2)
+    assert refusal.cause == "old_episode"
+    assert "disarm and arm" in refusal.text
+    bench.arbiter.disarm(bench.now_ns)
+    bench.tick(5)
+    bench.arbiter.arm(bench.now_ns)
+    assert bench.send(HOME, episode=2, age_ns=SECOND).cause == "outdated"  # nor does anything old get in
+    bench.tick(5)
+    assert bench.send(HOME, episode=2) is None
+    bench.seconds(1.5)
+    assert bench.arbiter.policy.episode == 2
 
 
 def test_home_is_slow_and_ends_the_episode():
@@ -533,8 +689,10 @@ def test_home_is_slow_and_ends_the_episode():
     assert (bench.arbiter.mode, bench.arbiter.reason) == ("hold", "at home")
     assert bench.command == pytest.approx(HOME, abs=0.02)
     assert np.abs(bench.speeds()).max() <= 0.52
+    assert bench.arbiter.policy.episode == 0  # so that the policy hears of it
     assert bench.send(REST).cause == "ended_episode"
     assert bench.send(HOME, episode=2) is None
+    assert bench.arbiter.policy.episode == 2
     check_smooth(bench)
 
 
@@ -571,7 +729,21 @@ def test_broken_teleop_targets_are_refused_and_counted():
 events = st.lists(
     st.tuples(
         st.sampled_from(
-            ["chunk", "far", "nan", "teleop", "home", "stop", "reset", "arm", "disarm", "silent", "heard", "flush"]
+            [
+                "chunk",
+                "far",
+                "nan",
+                "teleop",
+                "home",
+                "stop",
+                "reset",
+                "arm",
+                "disarm",
+                "silent",
+                "heard",
+                "flush",
+                "put",
+            ]
         ),
         st.integers(0, 2**32 - 1),
         st.integers(1, 60),
@@ -582,9 +754,9 @@ events = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(events, st.sampled_from(["blocking", "async"]))
-def test_the_command_is_continuous_across_every_change_of_source(happenings, mode):
-    bench = Bench(mode=mode)
+@given(events, st.sampled_from(["blocking", "async"]), st.sampled_from(["stop", "rehold"]))
+def test_the_command_is_continuous_across_every_change_of_source(happenings, mode, displaced):
+    bench = Bench(mode=mode, config=ArbiterConfig(displaced=displaced))
     for name, seed, ticks in happenings:
         rng = np.random.default_rng(seed)
         somewhere = rng.uniform(LIMITS.lower - 0.3, LIMITS.upper + 0.3)
@@ -602,6 +774,7 @@ def test_the_command_is_continuous_across_every_change_of_source(happenings, mod
             "silent": lambda now, b=bench: setattr(b, "talking", []),
             "heard": lambda now, b=bench: setattr(b, "talking", list(RIG.names)),
             "flush": lambda now, a=arbiter: a.flush("test", now),
+            "put": lambda now, p=somewhere, b=bench: setattr(b, "arms", p),
         }
         actions[name](bench.now_ns)
         bench.tick(ticks)
@@ -664,6 +837,7 @@ def test_pace_measures_the_distance_from_the_nominal_period():
         (lambda: ArbiterConfig(displaced="ignore"), "allowed: stop, rehold"),
         (lambda: ArbiterConfig(teleop_timeout_ns=0), "teleop_timeout_ns"),
         (lambda: ArbiterConfig(displacement=0.0), "displacement"),
+        (lambda: ArbiterConfig(settle_ns=0), "settle_ns"),
     ],
 )
 def test_bad_settings_are_named(make, words):

@@ -120,7 +120,8 @@ class Admission:
 
     def _sequence(self, plan: Plan) -> Refusal | None:
         if self.episode is not None and plan.episode < self.episode:
-            return Refusal("old_episode", f"of episode {plan.episode}, after episode {self.episode}")
+            text = f"of episode {plan.episode}, after episode {self.episode}; disarm and arm to begin the numbers anew"
+            return Refusal("old_episode", text)
         if plan.episode == self._ended:
             return Refusal("ended_episode", f"of episode {plan.episode}, which was ended here: start a new one")
         if plan.episode == self.episode and (

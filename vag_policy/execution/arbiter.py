@@ -6,6 +6,8 @@ sag under gravity once more with every hold, and the arms would creep down; the 
 
 After anything that interrupts a policy (a stop, silence of the joints, teleop, home, a broken chunk) its chunk is
 gone, and the next one must come from a later observation and passes the start check again.
+
+While nobody knows where the arms will come to rest there is no ``Motion`` at all, and so no command.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from vag_policy.execution.motion import SECOND_NS, Motion, Step, advance, at_res
 from vag_policy.execution.policy_source import ARRIVED, PolicySource
 from vag_policy.execution.seam import Move, move_duration_ns
 from vag_policy.execution.settings import ArbiterConfig, Tally
+from vag_policy.execution.settling import Settling
 from vag_policy.execution.teleop_source import TeleopSource
 from vag_policy.policy import Plan
 
@@ -60,6 +63,7 @@ class Arbiter:
         self._home: Move | None = None
         self._checked = checked
         self._motion: Motion | None = None
+        self._settling: Settling | None = None
         self._idle_reason, self._idle_fault = self.reason, False
         self._stale = False
         self._ticked_ns: int | None = None
@@ -102,7 +106,7 @@ class Arbiter:
     def teleop(self, names: Sequence[str], positions: Sequence[float], now_ns: int) -> str:
         """Follow an operator's target; return why not, or an empty string."""
         fault = self._teleop.fault(names, positions)
-        if not fault and (self.stop_reason or not self.armed or self._stale):
+        if not fault and (self.stop_reason or not self.armed or self._stale or self._motion is None):
             fault = f"the arms are {self.mode}: {self.reason}"
         if fault:
             self.tally.refused["teleop"] += 1
@@ -132,35 +136,37 @@ class Arbiter:
             return f"{self.limits.named(outside)} measured outside the limits at {measured[outside].round(3)}"
         if self.armed:
             return ""
-        start = measured
-        if self._motion is not None:
-            left = self._motion.position
-            # A gripper that holds something stands far from its command, and must go on holding.
-            there = (np.abs(left - measured) <= self.config.displacement) | ~self._checked
-            start = np.where(there, left, measured)
-        self._motion = at_rest(start)
+        start = self._start()
+        if start is None:
+            return "the arms are elsewhere, and the command is still braking: try again when it stands"
+        self._motion = start
         self.armed, self._stale = True, False
+        # The numbers of chunks begin anew, or one absurd episode would lock out every other for good.
+        self.policy.admission.forget()
         self._interrupt("no chunk yet", now_ns)
         return ""
 
     def disarm(self, now_ns: int, reason: str = "disarmed") -> str:
         """Brake, then send nothing more."""
-        self.armed = False
+        self.armed, self._settling = False, None
         self._interrupt(reason, now_ns)
         return ""
 
     def emergency_stop(self, reason: str, now_ns: int) -> str:
         """Brake and hold, until ``reset_stop``."""
         self.stop_reason = self.stop_reason or reason
+        self._settling = None
         self._interrupt(f"stopped: {self.stop_reason}", now_ns, fault=True)
         return ""
 
     def reset_stop(self, now_ns: int) -> str:
         """Release the emergency stop. It leaves the arms disarmed: a reset alone must not start a motion."""
-        if self.stop_reason:
-            self.stop_reason = ""
-            self.disarm(now_ns, "emergency stop reset: arm to go on")
-        return ""
+        if not self.stop_reason:
+            return (
+                f"no emergency stop is latched: nothing to reset, the arms stay {'armed' if self.armed else 'disarmed'}"
+            )
+        self.stop_reason = ""
+        return self.disarm(now_ns, "emergency stop reset: arm to go on")
 
     def home(self, now_ns: int) -> str:
         """Move slowly to the home pose, and end the policy's episode."""
@@ -168,7 +174,7 @@ class Arbiter:
         if closed is not None and closed.cause != "home":
             return closed.text
         assert self._motion is not None
-        self.policy.admission.end_episode()
+        self.policy.end_episode()
         self._interrupt("home", now_ns)
         start = self._motion.position
         duration_ns = move_duration_ns(self._home_pose - start, self.limits, self.config.home_ns, _HOME_SHARE)
@@ -238,9 +244,12 @@ class Arbiter:
         elif self._stale and self.armed:
             self._on_return(now_ns)
         self._stale = bool(silent)
+        if self._settling is not None and not silent:
+            self._settle(self._settling, now_ns)
 
     def _on_return(self, now_ns: int) -> None:
-        assert self._motion is not None
+        if self._motion is None:
+            return
         away = np.abs(self._motion.position - self.feedback.position) > self.config.displacement
         away &= self._checked
         self._interrupt("joint_states are back: waiting for a chunk", now_ns)
@@ -250,16 +259,45 @@ class Arbiter:
     def _on_displaced(self, text: str, now_ns: int) -> None:
         """An arm is elsewhere: holding the old command would swing it, jumping to a doubtful pose might too.
 
-        So the command brakes and then falls silent, which a driver answers by holding, until an operator has looked.
+        So nothing is sent, which a driver answers by holding: until an operator has looked or, where the arms may be
+        re-held, until they stand.
         """
+        rehold = self.config.displaced == "rehold"
+        if rehold:
+            self._motion = None
         if not self.armed:
             return
-        if self.config.displaced == "rehold" and not self._outside().any():
-            self._interrupt(text, now_ns, fault=True)
-            self._motion = at_rest(self.feedback.position)
+        if rehold and not self.stop_reason and not self._outside().any():
+            reason = f"{text}: silent until the arms stand"
+            self._settling = Settling(reason, self.feedback.position, now_ns, self.config.settle_ns)
+            self._interrupt(reason, now_ns, fault=True)
         else:
             self.emergency_stop(text, now_ns)
             self.armed = False
+
+    def _settle(self, settling: Settling, now_ns: int) -> None:
+        """Take over from the measured pose once it stands still, as arming does."""
+        outside = self._outside()
+        if outside.any():
+            self.emergency_stop(f"{self.limits.named(outside)} came to rest outside the limits", now_ns)
+            self.armed = False
+        elif settling.settled(self.feedback.position, self.feedback.heard_ns, now_ns):
+            self._settling, self._motion = None, at_rest(self.feedback.position)
+            self._interrupt("the arms stand where they were found: waiting for a chunk", now_ns)
+        else:
+            self._interrupt(settling.reason, now_ns, fault=True)
+
+    def _start(self) -> Motion | None:
+        """Where commands may begin; None where the last one still moves, and the arms are not with it."""
+        measured = self.feedback.position
+        if self._motion is None:
+            return at_rest(measured)
+        left = self._motion.position
+        # A gripper that holds something stands far from its command, and must go on holding.
+        there = (np.abs(left - measured) <= self.config.displacement) | ~self._checked
+        if self._motion.at_rest:
+            return at_rest(np.where(there, left, measured))
+        return self._motion if there.all() else None
 
     def _outside(self) -> np.ndarray:
         """(N,) which measured joints are where no joint can be."""
@@ -275,6 +313,8 @@ class Arbiter:
             return Refusal("stopped", f"the emergency stop is latched ({self.stop_reason})")
         if not self.armed:
             return Refusal("disarmed", "the arms are not armed")
+        if self._settling is not None:
+            return Refusal("displaced", self._settling.reason)
         silent = self.feedback.stale(now_ns)
         if silent or self._motion is None:
             return Refusal("no_feedback", f"no joint_states of {', '.join(silent)}")

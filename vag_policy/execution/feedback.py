@@ -79,9 +79,14 @@ class Feedback:
         late = np.isnan(self._raw) | (now_ns - self._heard_ns > self._timeout_ns)
         return names_of(self._map.names, late) if late.any() else []
 
+    @property
+    def heard_ns(self) -> int:
+        """When the joint was heard of that has been silent longest; 0 where one never was."""
+        return int(self._heard_ns.min())
+
     def age_ns(self, now_ns: int) -> int:
         """How long ago the joint was heard of that has been silent longest."""
-        return int(now_ns - self._heard_ns.min())
+        return now_ns - self.heard_ns
 
     def update(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, now_ns: int) -> FeedbackNews:
         """Take in a joint state stamped ``stamp_ns`` and received at ``now_ns``; joints of others are skipped."""

@@ -79,16 +79,13 @@ class PolicySource:
         self._waiting: Chunk | None = None  # the chunk that the ramp leads to
         self._check_start = True
         self._dry_since_ns: int | None = None
+        self.episode = 0
+        """The episode of the last chunk taken; 0 before the first, and where that episode was ended here."""
 
     @property
     def ramping(self) -> bool:
         """Whether the arms are still on their way to the first action."""
         return self._ramp is not None
-
-    @property
-    def episode(self) -> int:
-        """The episode of the last chunk taken; 0 before the first."""
-        return self.admission.episode or 0
 
     def offer(self, plan: Plan, age_ns: int, command: Vector, measured: Vector, now_ns: int) -> Refusal | None:
         """Take the plan, or say why not.
@@ -109,6 +106,7 @@ class PolicySource:
             refusal = self._hand_over(chunk, now_ns - age_ns, command, now_ns)
         if refusal is None:
             self.admission.admit(plan)
+            self.episode = plan.episode
             self._dry_since_ns = None
         return refusal
 
@@ -169,6 +167,11 @@ class PolicySource:
     def silent_ns(self, now_ns: int) -> int:
         """For how long there has been nothing to execute in a running episode."""
         return 0 if self._dry_since_ns is None else now_ns - self._dry_since_ns
+
+    def end_episode(self) -> None:
+        """Take no more of the episode: the policy needs a new one to go on."""
+        self.admission.end_episode()
+        self.episode = 0
 
     def flush(self, now_ns: int) -> None:
         """Drop the chunk and whatever it was doing: the next one is a new start, from an observation after now."""

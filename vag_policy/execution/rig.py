@@ -32,7 +32,8 @@ class Rig:
         driver_names: the drivers' names of all joints; empty where they are ours.
 
     Raises:
-        ValueError: an unknown arm or unit, or a pose or list of names of the wrong length.
+        ValueError: an unknown arm or unit, a home pose outside the limits, or a pose or list of names of the wrong
+            length; the message names the joint and what is allowed.
     """
 
     arms: tuple[str, ...] = yam.ARMS
@@ -50,8 +51,7 @@ class Rig:
     def __post_init__(self) -> None:
         if not self.arms or len(set(self.arms)) != len(self.arms):
             raise ValueError(f"arms are '{', '.join(self.arms)}'; allowed: {', '.join(yam.ARMS)}, each once")
-        if len(self.home) != yam.ARM_DOF + 1:
-            raise ValueError(f"a home pose has {yam.ARM_DOF + 1} numbers (six joints, gripper), got {len(self.home)}")
+        self._check_home()
         for units in (self.command_units, self.state_units):
             if units not in UNITS:
                 raise ValueError(f"gripper units are '{units}'; allowed: {', '.join(UNITS)}")
@@ -62,6 +62,17 @@ class Rig:
                 f"driver names must be {len(self.names)} different names, for {', '.join(self.names)}; "
                 f"got {', '.join(self.driver_names)}"
             )
+
+    def _check_home(self) -> None:
+        if len(self.home) != yam.ARM_DOF + 1:
+            raise ValueError(
+                f"a home pose has {yam.ARM_DOF + 1} numbers (six joints, gripper), got {len(self.home)}: {self.home}"
+            )
+        for name in self.names:
+            place = yam.JOINT_NAMES.index(name)
+            value, lower, upper = self.home[place % len(self.home)], yam.LOWER[place], yam.UPPER[place]
+            if not lower <= value <= upper:  # so that NaN is refused, too
+                raise ValueError(f"the home pose of {name} is {value}; allowed: {lower:g} to {upper:g}")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

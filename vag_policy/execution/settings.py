@@ -23,8 +23,9 @@ class ArbiterConfig:
         range_tolerance: how far outside its limits a joint may measure when the arms are armed, rad.
         displaced: what to do when an arm is found elsewhere than it was commanded (its feedback jumped, or it moved
             while there was none): latch the emergency stop (``stop``: a motor was lost, an encoder lost its zero), or
-            only hold where it is now (``rehold``: simulators that are reset).
+            hold it where it comes to rest (``rehold``: simulators that are reset).
         displacement: how far elsewhere, rad.
+        settle_ns: how long an arm to be re-held has to stand still before anything is sent again.
     """
 
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -34,12 +35,13 @@ class ArbiterConfig:
     range_tolerance: float = 0.1
     displaced: str = "stop"
     displacement: float = 0.2
+    settle_ns: int = 3 * SECOND_NS // 10
 
     def __post_init__(self) -> None:
         if self.displaced not in DISPLACED:
             raise ValueError(f"displaced is '{self.displaced}'; allowed: {', '.join(DISPLACED)}")
-        if min(self.teleop_timeout_ns, self.longest_step_ns) <= 0 or self.home_ns < 0:
-            raise ValueError("teleop_timeout_ns and longest_step_ns must be positive, home_ns not negative")
+        if min(self.teleop_timeout_ns, self.longest_step_ns, self.settle_ns) <= 0 or self.home_ns < 0:
+            raise ValueError("teleop_timeout_ns, longest_step_ns and settle_ns must be positive, home_ns not negative")
         if not (self.range_tolerance >= 0.0 and self.displacement > 0.0):
             raise ValueError("range_tolerance must not be negative, displacement must be positive")
 

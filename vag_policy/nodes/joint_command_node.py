@@ -103,6 +103,8 @@ class JointCommand(Node):
     def _on_joints(self, message: JointState) -> None:
         stamp_ns = ns_from_stamp(message.header.stamp)
         fault = self.arbiter.joints(message.name, message.position, stamp_ns, time.monotonic_ns())
+        if self.arbiter.command is None:
+            self._ready = None  # an arm was found elsewhere: not even the command that waits is sent
         self._warn_once("joint_states", fault)
 
     def _on_chunk(self, message: ActionChunk) -> None:
