@@ -23,6 +23,7 @@ setup(
         (f"share/{PACKAGE}/config", files("config/*.*")),
         (f"share/{PACKAGE}/config/rig", files("config/rig/*.yaml")),
         (f"share/{PACKAGE}/config/splits", files("config/splits/*.yaml")),
+        (f"share/{PACKAGE}/config/train", files("config/train/*.yaml")),
         (f"share/{PACKAGE}/urdf", files("urdf/*.*")),
     ],
     install_requires=["setuptools"],
@@ -33,13 +34,13 @@ setup(
     license="Apache-2.0",
     entry_points={
         "console_scripts": [
-            "vag = vag_policy.cli:main",
-            "camera_sync_node = vag_policy.nodes.camera_sync_node:main",
-            "policy_node = vag_policy.nodes.policy_node:main",
-            "tr_monitor_node = vag_policy.nodes.tr_monitor_node:main",
-            "joint_command_node = vag_policy.nodes.joint_command_node:main",
-            "recorder_node = vag_policy.nodes.recorder_node:main",
-            "yam_sim_node = vag_policy.nodes.yam_sim_node:main",
+            "vag = vag_policy.entry:vag",
+            "camera_sync_node = vag_policy.entry:camera_sync_node",
+            "policy_node = vag_policy.entry:policy_node",
+            "tr_monitor_node = vag_policy.entry:tr_monitor_node",
+            "joint_command_node = vag_policy.entry:joint_command_node",
+            "recorder_node = vag_policy.entry:recorder_node",
+            "yam_sim_node = vag_policy.entry:yam_sim_node",
         ],
     },
 )

@@ -10,7 +10,15 @@ from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
-from vag_policy.bringup import ARGUMENTS, argument_parameters, graph, load_rig, share_directory
+from vag_policy.bringup import (
+    ARGUMENTS,
+    argument_parameters,
+    checked_namespace,
+    graph,
+    namespace_remappings,
+    share_directory,
+)
+from vag_policy.rig_file import load_rig
 from vag_policy.robots.yam_model import urdf
 from vag_policy.robots.yam_rig import RigGeometry
 
@@ -24,6 +32,8 @@ def start_nodes(context):
         return LaunchConfiguration(name).perform(context)
 
     rig = load_rig(value("rig"))
+    namespace = checked_namespace(value("namespace"))
+    frames = namespace_remappings(namespace)
     given = argument_parameters(GRAPH, {argument.name: value(argument.name) for argument in ARGUMENTS})
     extra = [value("params_file")] if value("params_file") else []
     nodes = [
@@ -31,9 +41,9 @@ def start_nodes(context):
             package="vag_policy",
             executable=spec.executable,
             name=spec.name,
-            namespace=value("namespace"),
+            namespace=namespace,
             parameters=[str(share_directory("config") / file) for file in spec.config] + extra + [spec.parameters],
-            remappings=list(spec.remappings.items()),
+            remappings=list({**frames, **spec.remappings}.items()),
             output="screen",
         )
         for spec in graph(GRAPH, rig, given)
@@ -41,11 +51,20 @@ def start_nodes(context):
     description = Node(
         package="robot_state_publisher",
         executable="robot_state_publisher",
-        namespace=value("namespace"),
+        namespace=namespace,
         parameters=[{"robot_description": urdf(RigGeometry(spacing=rig.base_spacing))}],
+        remappings=list(frames.items()),
         condition=IfCondition(LaunchConfiguration("describe")),
     )
-    return [*nodes, description]
+    rviz = Node(
+        package="rviz2",
+        executable="rviz2",
+        namespace=namespace,
+        arguments=["-d", str(share_directory("config") / "vag.rviz")],
+        remappings=list(frames.items()),
+        condition=IfCondition(LaunchConfiguration("rviz")),
+    )
+    return [*nodes, description, rviz]
 
 
 def generate_launch_description():
@@ -62,12 +81,6 @@ def generate_launch_description():
             DeclareLaunchArgument("record", default_value="false", description="record every topic: true or false"),
             DeclareLaunchArgument("bag", default_value="vag_bag", description="folder of the recorded bag"),
             OpaqueFunction(function=start_nodes),
-            Node(
-                package="rviz2",
-                executable="rviz2",
-                arguments=["-d", str(share_directory("config") / "vag.rviz")],
-                condition=IfCondition(LaunchConfiguration("rviz")),
-            ),
             ExecuteProcess(
                 cmd=["ros2", "bag", "record", "--all", "--storage", "mcap", "--output", LaunchConfiguration("bag")],
                 output="screen",

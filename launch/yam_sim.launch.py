@@ -6,7 +6,15 @@ from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
-from vag_policy.bringup import ARGUMENTS, argument_parameters, graph, share_directory
+from vag_policy.bringup import (
+    ARGUMENTS,
+    argument_parameters,
+    checked_namespace,
+    graph,
+    namespace_remappings,
+    share_directory,
+)
+from vag_policy.rig_file import load_rig
 
 GRAPH = "yam_sim"
 
@@ -17,34 +25,42 @@ def start_nodes(context):
     def value(name):
         return LaunchConfiguration(name).perform(context)
 
+    rig = load_rig(value("rig")) if value("rig") else None
+    namespace = checked_namespace(value("namespace"))
+    frames = namespace_remappings(namespace)
     given = argument_parameters(GRAPH, {argument.name: value(argument.name) for argument in ARGUMENTS})
     extra = [value("params_file")] if value("params_file") else []
-    return [
+    nodes = [
         Node(
             package="vag_policy",
             executable=spec.executable,
             name=spec.name,
-            namespace=value("namespace"),
+            namespace=namespace,
             parameters=[str(share_directory("config") / file) for file in spec.config] + extra + [spec.parameters],
+            remappings=list(frames.items()),
             output="screen",
         )
-        for spec in graph(GRAPH, parameters=given)
+        for spec in graph(GRAPH, rig, given)
     ]
+    rviz = Node(
+        package="rviz2",
+        executable="rviz2",
+        namespace=namespace,
+        arguments=["-d", str(share_directory("config") / "vag.rviz")],
+        remappings=list(frames.items()),
+        condition=IfCondition(LaunchConfiguration("rviz")),
+    )
+    return [*nodes, rviz]
 
 
 def generate_launch_description():
     return LaunchDescription(
         [
+            DeclareLaunchArgument("rig", default_value="", description="a rig whose base spacing is simulated"),
             *(DeclareLaunchArgument(a.name, default_value="", description=a.description) for a in ARGUMENTS),
             DeclareLaunchArgument("namespace", default_value="", description="put the whole graph below this name"),
             DeclareLaunchArgument("params_file", default_value="", description="a parameter file read after ours"),
             DeclareLaunchArgument("rviz", default_value="false", description="start RViz: true or false"),
             OpaqueFunction(function=start_nodes),
-            Node(
-                package="rviz2",
-                executable="rviz2",
-                arguments=["-d", str(share_directory("config") / "vag.rviz")],
-                condition=IfCondition(LaunchConfiguration("rviz")),
-            ),
         ]
     )

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vag_policy.bringup import ARGUMENTS, GRAPHS, load_rig
+from vag_policy.bringup import ARGUMENTS, GRAPHS, BringupError
+from vag_policy.rig_file import load_rig
+from vag_policy.robots.yam_model import urdf
+from vag_policy.robots.yam_rig import RigGeometry
 from vag_policy.video.presets import video_preset
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,7 +155,7 @@ def test_a_launch_file_starts_the_graph_of_its_table(stand_in, path):
 def test_arguments_reach_declared_parameters(stand_in, path):
     _, nodes, _ = run(path, namespace="rig", seed="7", mode="async", params_file="/x/mine.yaml")
     started = ours(nodes)
-    assert all(node.kwargs["namespace"] == "rig" for node in nodes if node.kwargs["package"] != "rviz2")
+    assert all(node.kwargs["namespace"] == "rig" for node in nodes)
     assert started["policy"].kwargs["parameters"][-1]["seed"] == 7
     assert started["joint_command"].kwargs["parameters"][-1] == {"mode": "async"}
     assert started["camera_sync"].kwargs["parameters"][-2] == "/x/mine.yaml"
@@ -160,6 +163,32 @@ def test_arguments_reach_declared_parameters(stand_in, path):
         for node, parameter in argument.targets:
             if parameter != "use_sim_time" and node in started:
                 assert parameter in parameters_of(f"{node}_node"), f"argument '{argument.name}' of {node}"
+
+
+@pytest.mark.parametrize("path", LAUNCH_FILES, ids=lambda p: p.name)
+def test_two_namespaced_graphs_share_no_frames(stand_in, path):
+    _, nodes, _ = run(path, namespace="/rig1/", rviz="true")
+    assert {"vag_policy", "rviz2"} <= {node.kwargs["package"] for node in nodes}
+    for node in nodes:
+        assert node.kwargs["namespace"] == "rig1"
+        assert {("/tf", "tf"), ("/tf_static", "tf_static")} <= set(node.kwargs["remappings"])
+    _, nodes, _ = run(path, rviz="true")
+    assert not any(source.startswith("/tf") for node in nodes for source, _ in node.kwargs["remappings"])
+    with pytest.raises(BringupError, match="'rig 1' is no namespace; allowed: letters"):
+        run(path, namespace="rig 1")
+
+
+def test_the_base_spacing_of_a_rig_is_one_number(stand_in, tmp_path):
+    file = tmp_path / "wide.yaml"
+    file.write_text("base_spacing: 0.8\nremappings: {camera_sync: {joint_states: /arms}}\n")
+    _, nodes, _ = run(ROOT / "launch/yam_sim.launch.py", rig=str(file))
+    simulated = ours(nodes)
+    assert simulated["yam_sim"].kwargs["parameters"][-1] == {"base_spacing": 0.8}
+    assert not simulated["camera_sync"].kwargs["remappings"], "a simulated rig has no drivers of other names"
+    _, nodes, _ = run(ROOT / "launch/yam.launch.py", rig=str(file))
+    (description,) = (n for n in nodes if n.kwargs["package"] == "robot_state_publisher")
+    assert description.kwargs["parameters"] == [{"robot_description": urdf(RigGeometry(spacing=0.8))}]
+    assert ours(nodes)["camera_sync"].kwargs["remappings"] == [("joint_states", "/arms")]
 
 
 def test_conditions_start_what_they_say(stand_in):

@@ -28,9 +28,13 @@ ALLOWED = {
     "checkpoint": {"policy", "vam", "video", "robots"},
     "evaluation": {"policy", "observation", "robots", "data", "monitoring", "execution", "serving", "expert"},
     "training": {"policy", "observation", "video", "robots", "vam", "data", "checkpoint"},
-    "bringup": set(),
+    "bringup": {"entry", "node_logs", "rig_file", "yaml_text"},
+    "rig_file": {"bringup", "robots", "yaml_text"},
+    "demo_folder": {"bringup"},
+    "node_logs": set(),
+    "yaml_text": set(),
 }
-FREE = {"nodes", "cli", "cli_data", "cli_eval", "cli_train", "demo", "__init__"}
+FREE = {"entry", "nodes", "cli", "cli_data", "cli_eval", "cli_train", "demo", "__init__"}
 
 
 def imports_of(path: Path) -> set[str]:

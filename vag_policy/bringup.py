@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,11 +18,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from vag_policy import yaml_text
+from vag_policy.entry import STARTER, STOP_SIGNALS
+from vag_policy.node_logs import last_words
+
+if TYPE_CHECKING:
+    from vag_policy.rig_file import Rig
+
 PACKAGE = "vag_policy"
+_GO_ON_S = 2.0
+"""How long the others go on when their starter has died: joint_command tells the arms to hold, then brakes."""
 
 
 class BringupError(ValueError):
@@ -47,7 +57,8 @@ class NodeSpec:
     remappings: Mapping[str, str] = field(default_factory=dict)
 
 
-_POLICY_SIDE = ("camera_sync", "policy", "tr_monitor", "joint_command")
+POLICY_SIDE = ("camera_sync", "policy", "tr_monitor", "joint_command")
+"""The nodes of ours that both graphs have."""
 
 
 def _specs(names: Sequence[str], *config: str) -> tuple[NodeSpec, ...]:
@@ -55,8 +66,8 @@ def _specs(names: Sequence[str], *config: str) -> tuple[NodeSpec, ...]:
 
 
 GRAPHS: Mapping[str, tuple[NodeSpec, ...]] = {
-    "yam": _specs(_POLICY_SIDE, "yam.yaml"),
-    "yam_sim": _specs(("yam_sim", *_POLICY_SIDE), "yam.yaml", "yam_sim.yaml"),
+    "yam": _specs(POLICY_SIDE, "yam.yaml"),
+    "yam_sim": _specs(("yam_sim", *POLICY_SIDE), "yam.yaml", "yam_sim.yaml"),
 }
 """Every graph: ``yam`` is the real rig (its drivers run elsewhere), ``yam_sim`` the simulated one."""
 
@@ -90,7 +101,7 @@ ARGUMENTS = (
     Argument(
         "use_sim_time",
         "follow /clock: true or false",
-        tuple((node, "use_sim_time") for node in _POLICY_SIDE),
+        tuple((node, "use_sim_time") for node in POLICY_SIDE),
     ),
 )
 """What a user sets most often. Left out or empty, the parameter files decide."""
@@ -100,7 +111,7 @@ def argument_parameters(name: str, values: Mapping[str, str]) -> dict[str, dict[
     """Parameters per node of graph ``name`` for argument texts such as ``{"seed": "3"}``; empty texts are skipped.
 
     Raises:
-        BringupError: an unknown argument.
+        BringupError: an unknown argument, or a text that is no value of a parameter.
     """
     known = {argument.name: argument for argument in ARGUMENTS}
     nodes = {spec.name for spec in graph(name)}
@@ -110,7 +121,7 @@ def argument_parameters(name: str, values: Mapping[str, str]) -> dict[str, dict[
             raise BringupError(f"no argument '{argument}'; known: {', '.join(known)}")
         for node, parameter in known[argument].targets:
             if text and node in nodes:
-                parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
+                parameters.setdefault(node, {})[parameter] = _value(text, f"{argument} '{text}'")
     return parameters
 
 
@@ -118,7 +129,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parameters per node for texts such as ``policy.seed=3``.
 
     Raises:
-        BringupError: a text of another form.
+        BringupError: a text of another form, or one whose value no parameter can have.
     """
     parameters: dict[str, dict[str, Any]] = {}
     for setting in settings:
@@ -126,25 +137,15 @@ def parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
         node, dot, parameter = target.partition(".")
         if not (equals and dot and parameter):
             raise BringupError(f"--set takes NODE.PARAMETER=VALUE, got '{setting}'")
-        parameters.setdefault(node, {})[parameter] = yaml.safe_load(text)
+        parameters.setdefault(node, {})[parameter] = _value(text, f"--set {setting}: the value")
     return parameters
 
 
-@dataclass(frozen=True)
-class Rig:
-    """What differs from one real rig to the next: names of its drivers' topics, and a few numbers.
-
-    Attributes:
-        description: one line.
-        base_spacing: metres between the two arm bases.
-        remappings: per node, topic names to the driver's.
-        parameters: per node, values on top of the graph's parameter files.
-    """
-
-    description: str
-    base_spacing: float
-    remappings: Mapping[str, Mapping[str, str]]
-    parameters: Mapping[str, Mapping[str, Any]]
+def _value(text: str, what: str) -> yaml_text.Value:
+    try:
+        return yaml_text.parameter(yaml_text.parse(text, what), what)
+    except ValueError as error:
+        raise BringupError(str(error)) from None
 
 
 def share_directory(*parts: str) -> Path:
@@ -163,40 +164,12 @@ def share_directory(*parts: str) -> Path:
     raise BringupError(f"cannot find {'/'.join(parts)} of {PACKAGE}: build the package and source its workspace")
 
 
-def load_rig(name_or_path: str) -> Rig:
-    """Read a rig file: a name below ``config/rig/`` or a path.
-
-    Raises:
-        BringupError: the file is missing, or has an unknown key or node; the message lists what is allowed.
-    """
-    folder = share_directory("config", "rig")
-    path = Path(name_or_path)
-    if path.suffix != ".yaml":
-        path = folder / f"{name_or_path}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
-        raise BringupError(f"no rig '{name_or_path}'; known: {known}, or the path of a .yaml file")
-    content = yaml.safe_load(path.read_text()) or {}
-    keys = ("description", "base_spacing", "remappings", "parameters")
-    if not isinstance(content, dict) or set(content) - set(keys):
-        unknown = sorted(set(content) - set(keys)) if isinstance(content, dict) else [type(content).__name__]
-        raise BringupError(f"rig file {path}: unknown {', '.join(map(str, unknown))}; allowed: {', '.join(keys)}")
-    for section in ("remappings", "parameters"):
-        for node in content.get(section) or {}:
-            if node not in _POLICY_SIDE:
-                raise BringupError(f"rig file {path}: {section} of '{node}'; allowed: {', '.join(_POLICY_SIDE)}")
-    return Rig(
-        description=str(content.get("description", path.stem)),
-        base_spacing=float(content.get("base_spacing", 0.61)),
-        remappings=content.get("remappings") or {},
-        parameters=content.get("parameters") or {},
-    )
-
-
 def graph(
     name: str, rig: Rig | None = None, parameters: Mapping[str, Mapping[str, Any]] | None = None
 ) -> tuple[NodeSpec, ...]:
     """The nodes of a graph, with a rig's names and extra parameters per node applied.
+
+    A simulated rig has drivers of its own: of ``rig`` it takes only how far the arms stand apart.
 
     Raises:
         BringupError: an unknown graph, or parameters for a node that is not in it.
@@ -205,30 +178,56 @@ def graph(
         raise BringupError(f"no graph '{name}'; known: {', '.join(GRAPHS)}")
     specs = GRAPHS[name]
     extra = parameters or {}
-    unknown = set(extra) - {spec.name for spec in specs}
+    names = [spec.name for spec in specs]
+    unknown = set(extra) - set(names)
     if unknown:
-        nodes = ", ".join(spec.name for spec in specs)
-        raise BringupError(f"graph '{name}' has no node '{sorted(unknown)[0]}'; it has: {nodes}")
+        raise BringupError(f"graph '{name}' has no node '{sorted(unknown)[0]}'; it has: {', '.join(names)}")
+    base: Mapping[str, Mapping[str, Any]] = {}
+    remappings: Mapping[str, Mapping[str, str]] = {}
+    if rig is not None and "yam_sim" in names:
+        base = {"yam_sim": {"base_spacing": rig.base_spacing}}
+    elif rig is not None:
+        base, remappings = rig.parameters, rig.remappings
     return tuple(
         replace(
             spec,
-            parameters={**(rig.parameters.get(spec.name, {}) if rig else {}), **extra.get(spec.name, {})},
-            remappings=dict(rig.remappings.get(spec.name, {})) if rig else {},
+            parameters={**base.get(spec.name, {}), **extra.get(spec.name, {})},
+            remappings=dict(remappings.get(spec.name, {})),
         )
         for spec in specs
     )
 
 
+def checked_namespace(namespace: str) -> str:
+    """``namespace`` without slashes at its ends.
+
+    Raises:
+        BringupError: it is no ROS namespace.
+    """
+    bare = namespace.strip("/")
+    if bare and not re.fullmatch(r"[A-Za-z_]\w*(/[A-Za-z_]\w*)*", bare, re.ASCII):
+        raise BringupError(
+            f"'{namespace}' is no namespace; allowed: letters, digits and _, in parts divided by /, no digit first"
+        )
+    return bare
+
+
+def namespace_remappings(namespace: str) -> dict[str, str]:
+    """What a graph below a namespace must rename beside it, so that two such graphs do not share their frames."""
+    return {"/tf": "tf", "/tf_static": "tf_static"} if namespace else {}
+
+
 def arguments(spec: NodeSpec, overrides: Path | None, namespace: str = "") -> list[str]:
     """The command line of a node: its module, name, parameter files and remappings."""
     command = [sys.executable, "-m", f"{PACKAGE}.nodes.{spec.executable}", "--ros-args", "-r", f"__node:={spec.name}"]
+    namespace = checked_namespace(namespace)
     if namespace:
-        command += ["-r", f"__ns:=/{namespace.strip('/')}"]
+        command += ["-r", f"__ns:=/{namespace}"]
     for file in spec.config:
         command += ["--params-file", str(share_directory("config") / file)]
     if overrides is not None:
         command += ["--params-file", str(overrides)]
-    for source, target in spec.remappings.items():
+    for source, target in {**namespace_remappings(namespace), **spec.remappings}.items():
         command += ["-r", f"{source}:={target}"]
     return command
 
@@ -237,7 +236,10 @@ class Graph:
     """Running processes, one per node.
 
     Use as a context manager: leaving it stops every process, first politely (SIGINT, so that the arms are told to
-    hold), then by force.
+    hold), then by force. Where this process dies without leaving it, they stop by themselves.
+
+    Raises:
+        BringupError: no such namespace, or a log cannot be written.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ class Graph:
     ) -> None:
         self.specs = tuple(specs)
         self._log_folder = log_folder
-        self._namespace = namespace
+        self._namespace = checked_namespace(namespace)
         self._environment = {**os.environ, **(environment or {})}
         # The guard of the ROS wheels' bootstrap must not reach a child, which bootstraps itself.
         self._environment.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None)
@@ -259,10 +261,14 @@ class Graph:
 
     def __enter__(self) -> Graph:
         self._temporary = tempfile.TemporaryDirectory(prefix="vag_")
-        self._log_folder.mkdir(parents=True, exist_ok=True)
         try:
+            self._log_folder.mkdir(parents=True, exist_ok=True)
             for spec in self.specs:
                 self.start(spec.name)
+        except OSError as error:
+            self.stop()
+            reason = f"{error.strerror}: {error.filename}"
+            raise BringupError(f"cannot write the nodes' output to {self._log_folder} ({reason})") from error
         except BaseException:
             self.stop()
             raise
@@ -280,16 +286,23 @@ class Graph:
             overrides = Path(self._temporary.name) / f"{name}.yaml"
             overrides.write_text(yaml.safe_dump({f"/**/{name}": {"ros__parameters": dict(spec.parameters)}}))
         if name not in self._logs:
-            self._logs[name] = (self._log_folder / f"{name}.log").open("w")
-        self._processes[name] = subprocess.Popen(
-            arguments(spec, overrides, self._namespace),
-            stdout=self._logs[name],
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=self._environment,
-            # A Ctrl-C in the terminal reaches this process alone, which then stops the others in order.
-            start_new_session=True,
-        )
+            self._logs[name] = self.log_file(name).open("w")
+        delay = 0.0 if name == "joint_command" else _GO_ON_S
+        environment = {**self._environment, STARTER: f"{os.getpid()}:{delay}"}
+        # A stop that comes while Python itself starts waits until the node's first line (entry.begin).
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        try:
+            self._processes[name] = subprocess.Popen(
+                arguments(spec, overrides, self._namespace),
+                stdout=self._logs[name],
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                # A Ctrl-C in the terminal reaches this process alone, which then stops the others in order.
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def process(self, name: str) -> subprocess.Popen[bytes]:
         """The process of the node called ``name``."""
@@ -299,9 +312,18 @@ class Graph:
         """Exit code of every process that has ended, by node name."""
         return {name: code for name, p in self._processes.items() if (code := p.poll()) is not None}
 
+    def log_file(self, name: str) -> Path:
+        """Where the output of the node called ``name`` goes."""
+        return self._log_folder / f"{name}.log"
+
     def log_of(self, name: str) -> str:
         """What the node called ``name`` has printed."""
-        return (self._log_folder / f"{name}.log").read_text(errors="replace")
+        return self.log_file(name).read_text(errors="replace")
+
+    def epitaph(self, name: str) -> str:
+        """Why the node called ``name`` has ended: its last FATAL line, or its last lines where it had none."""
+        code, text = self._processes[name].poll(), self.log_of(name)
+        return f"{name} ended with code {code}: {last_words(text)}; its whole output: {self.log_file(name)}"
 
     def stop(self, patience_s: float = 8.0) -> dict[str, int]:
         """Stop everything; return the exit code of every node.

@@ -6,23 +6,36 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vag_policy import cli_data, cli_eval, cli_train
-from vag_policy.bringup import BringupError, Graph, graph, load_rig, parse_settings
+from vag_policy.bringup import BringupError, Graph, graph, parse_settings
+from vag_policy.entry import imports_done
+from vag_policy.node_logs import LogTails
+from vag_policy.rig_file import load_rig
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def main() -> None:
-    """Run the command line; a known kind of error is one line on stderr and exit code 2."""
+    """Run the command line; a known kind of error is one line on stderr and exit code 2, Ctrl-C exit code 130."""
+    imports_done()
+    raise SystemExit(_run())  # out here, nothing that an exception's traceback held is alive any more
+
+
+def _run() -> Any:
     try:
         app()
-    except (ValueError, FileNotFoundError) as error:
+    except SystemExit as end:
+        return end.code
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else error
+        typer.echo(f"vag: {reason}", err=True)
+    except ValueError as error:
         typer.echo(f"vag: {error}", err=True)
-        raise SystemExit(2) from None
+    return 2
 
 
 @app.callback()
@@ -70,14 +83,14 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: stopping.append(received))
     with Graph(specs, logs, namespace) as running:
-        typer.echo(f"started {', '.join(spec.name for spec in specs)}; output in {logs}/")
-        while not stopping:
-            dead = running.dead()
-            if dead:
-                node, code = next(iter(dead.items()))
-                tail = "\n".join(running.log_of(node).splitlines()[-15:])
-                raise BringupError(f"{node} ended with code {code}; the others are stopped. Its last lines:\n{tail}")
+        typer.echo(f"started {', '.join(spec.name for spec in specs)}; their whole output is in {logs}/")
+        complaints = LogTails({spec.name: running.log_file(spec.name) for spec in specs})
+        while not stopping and not running.dead():
             time.sleep(0.2)
+            for line in complaints.new(time.monotonic_ns()):
+                typer.echo(line, err=True)
+        for dead in running.dead():
+            raise BringupError(f"{running.epitaph(dead)}; the others are stopped")
 
 
 @app.command()

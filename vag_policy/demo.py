@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from vag_policy.bringup import BringupError, Graph, NodeSpec, graph, private_domain
+from vag_policy.demo_folder import claimed
 from vag_policy.evaluation.episode_log import EpisodeLog, JointBounds, failures
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 90.0
 FRAME_PERIOD_S = 0.5
-MARKER = ".vag_demo"
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,15 @@ def run_demo(options: DemoOptions) -> int:
     """Run the demo; return 0 only if every stage ran.
 
     Raises:
-        BringupError: the output folder holds something that is not a demo's.
+        BringupError: the output folder is not for a demo (``demo_folder.claimed``), the checkpoint is none, or the
+            graph does not come up.
     """
     console = Console(highlight=False)
     for number in (signal.SIGTERM, signal.SIGHUP):  # leave through the context managers, which stop the graph
         signal.signal(number, lambda received, _frame: sys.exit(128 + received))
-    _empty(options.out)
+    _check_checkpoint(options.checkpoint)
     specs = demo_graph(options)
-    with private_domain() as domain:
+    with claimed(options.out), private_domain() as domain:
         environment = {
             "ROS_DOMAIN_ID": str(domain),
             "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
@@ -83,15 +83,10 @@ def demo_graph(options: DemoOptions) -> tuple[NodeSpec, ...]:
     return (recorder, *graph("yam_sim", parameters=parameters))
 
 
-def _empty(out: Path) -> None:
-    """Make ``out`` an empty folder; only one that a demo marked as its own is ever emptied."""
-    marker = out / MARKER
-    if out.exists() and not (out.is_dir() and (marker.is_file() or not any(out.iterdir()))):
-        raise BringupError(f"{out} holds something that is not a demo's results; name another folder with --out")
-    if marker.is_file():
-        shutil.rmtree(out.resolve())
-    out.mkdir(parents=True, exist_ok=True)
-    marker.touch()
+def _check_checkpoint(checkpoint: str) -> None:
+    manifest = Path(checkpoint, "manifest.json")  # checkpoint.MANIFEST; that module would load torch
+    if checkpoint and not manifest.is_file():
+        raise BringupError(f"no checkpoint in {checkpoint}: there is no {manifest}")
 
 
 def _act(console: Console, options: DemoOptions, running: Graph, environment: dict[str, str]) -> int:
@@ -138,12 +133,13 @@ def _wait_until_ready(console: Console, running: Graph, client: DemoClient) -> N
     deadline = time.monotonic() + READY_TIMEOUT_S
     with console.status("starting"):
         while missing := client.waiting_for():
-            dead = running.dead()
-            if dead or time.monotonic() > deadline:
-                name, what = next(iter(dead.items()), ("policy", None))
-                tail = "\n".join(running.log_of(name).splitlines()[-15:])
-                why = f"{name} ended with code {what}" if dead else f"still waiting for {', '.join(missing)}"
-                raise BringupError(f"the graph did not come up: {why}\n{tail}")
+            if client.policy_fault:
+                raise BringupError(f"the policy does not start: {client.policy_fault}")
+            for dead in running.dead():
+                raise BringupError(f"the graph did not come up: {running.epitaph(dead)}")
+            if time.monotonic() > deadline:
+                tail = "\n".join(running.log_of("policy").splitlines()[-15:])
+                raise BringupError(f"the graph did not come up: still waiting for {', '.join(missing)}\n{tail}")
             time.sleep(0.1)
     console.print("graph is up: observations arrive, the policy is active")
 

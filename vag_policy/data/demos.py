@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -191,7 +192,12 @@ def _run(dataset: _Dataset, config: DemoConfig, episodes: int, workers: int) -> 
     shutil.rmtree(work, ignore_errors=True)
     arguments = (config, work, context.Barrier(workers), os.getpid())
     with ProcessPoolExecutor(workers, context, demo_worker.start_process, arguments) as pool:
-        for ready in [pool.submit(demo_worker.meet) for _ in range(workers)]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # Ctrl-C is the parent's, from the first moment on
+        try:
+            meetings = [pool.submit(demo_worker.meet) for _ in range(workers)]
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        for ready in meetings:
             ready.result()
         alone = None
         try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -19,7 +21,9 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
+from vag_policy.entry import STOP_SIGNALS
 from vag_policy.nodes.parameters import ParameterError
+from vag_policy.nodes.ros_arguments import explain_parameter, explained
 
 SENSOR = qos_profile_sensor_data
 """Cameras and joint_states: best effort, so a reliable or a best-effort publisher both match."""
@@ -47,15 +51,16 @@ def subscribe(
             "nothing will arrive from it; set qos_overrides or change the publisher"
         )
 
-    return node.create_subscription(
-        message_type,
-        topic,
-        callback,
-        qos,
-        event_callbacks=SubscriptionEventCallbacks(incompatible_qos=incompatible),
-        qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-        **options,
-    )
+    with explained(topic):
+        return node.create_subscription(
+            message_type,
+            topic,
+            callback,
+            qos,
+            event_callbacks=SubscriptionEventCallbacks(incompatible_qos=incompatible),
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            **options,
+        )
 
 
 def publisher(node: Node, message_type: type, topic: str, qos: QoSProfile, lifecycle: bool = False) -> Publisher:
@@ -71,13 +76,14 @@ def publisher(node: Node, message_type: type, topic: str, qos: QoSProfile, lifec
         )
 
     create = node.create_lifecycle_publisher if lifecycle else node.create_publisher
-    return create(
-        message_type,
-        topic,
-        qos,
-        event_callbacks=PublisherEventCallbacks(incompatible_qos=incompatible),
-        qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-    )
+    with explained(topic):
+        return create(
+            message_type,
+            topic,
+            qos,
+            event_callbacks=PublisherEventCallbacks(incompatible_qos=incompatible),
+            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+        )
 
 
 def steady_timer(node: Node, period_s: float, callback: Callable[[], None], **options: Any) -> Any:
@@ -136,15 +142,16 @@ def run(
 
     rclpy's own handler would invalidate the context before the node could send its last command, so signals are
     handled here: the node's ``stop()``, where it has one, still publishes. Returns the exit code: 0 after a signal,
-    2 for a bad parameter (the reason goes to the log, not a traceback).
+    2 for a bad parameter or ROS argument (the reason goes to the log, not a traceback).
     """
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     stopping: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda received, _frame: stopping.append(received))
     node: Node | None = None
     executor: Executor | None = None
     try:
+        with explained():
+            rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
         node = make_node()
         executor = make_executor()
         executor.add_node(node)
@@ -152,8 +159,9 @@ def run(
             executor.spin_once(timeout_sec=0.1)
     except ExternalShutdownException:
         pass
-    except ParameterError as error:
-        rclpy.logging.get_logger(node.get_name() if node else "vag_policy").fatal(str(error))
+    except (ParameterError, ParameterException, NameValidationException) as error:
+        reason = explain_parameter(error) if isinstance(error, ParameterException) else str(error)
+        rclpy.logging.get_logger(node.get_name() if node else Path(sys.argv[0]).stem).fatal(reason)
         return 2
     finally:
         if node is not None:

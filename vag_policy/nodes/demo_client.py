@@ -12,6 +12,7 @@ import numpy as np
 import rclpy
 from action_msgs.msg import GoalStatus
 from builtin_interfaces.msg import Duration
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.action import ActionClient
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
@@ -22,7 +23,7 @@ from vag_interfaces.action import RunEpisode
 from vag_interfaces.msg import JointCommandStatus, Observation, PolicyTrace, TaskState, TemporalRatio
 
 from vag_policy.evaluation.episode_log import EpisodeLog, FrameSample, Replan
-from vag_policy.nodes.common import LATCHED, LATEST, subscribe
+from vag_policy.nodes.common import ERROR, LATCHED, LATEST, subscribe
 from vag_policy.nodes.messages import ns_from_stamp, observation_from_msg, trace_from_msg
 
 ARM_TOPICS = tuple(
@@ -37,6 +38,8 @@ class DemoClient(Node):
         super().__init__("demo_client", **options)
         self.log = log
         self.scene_instruction = ""
+        self.policy_fault = ""
+        """Why the policy cannot become active; empty where it can."""
         self._frame_period_ns = int(frame_period_s * 1e9)
         self._last_frame_ns = 0
         self._arm = self.create_client(Trigger, "joint_command/arm")
@@ -46,6 +49,7 @@ class DemoClient(Node):
         subscribe(self, TemporalRatio, "temporal_ratio", self._on_ratio, LATEST)
         subscribe(self, JointCommandStatus, "joint_command/status", self._on_status, LATCHED)
         subscribe(self, TaskState, "task_state", self._on_task, LATCHED)
+        subscribe(self, DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         for topic in ARM_TOPICS:
             subscribe(self, JointTrajectory, topic, self._on_command, LATEST)
 
@@ -73,6 +77,11 @@ class DemoClient(Node):
     def _on_task(self, message: TaskState) -> None:
         self.scene_instruction = message.instruction
         self.log.success = message.success
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        for status in message.status:
+            if status.name.endswith("policy: state"):
+                self.policy_fault = status.message if status.level == ERROR else ""
 
     def _on_command(self, message: JointTrajectory) -> None:
         self.log.add_command(self._now_ns(), message.joint_names, message.points[0].positions)

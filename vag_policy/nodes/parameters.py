@@ -135,7 +135,8 @@ def check_override(param: Param, override: Parameter) -> None:
         empty = isinstance(param.default, tuple) and not override.value
         if empty:
             raise ParameterError(f"parameter '{param.name}' is an empty list; leave it out to keep the default")
-        hint = f" such as {float(override.value)}" if override.type_ is Parameter.Type.INTEGER else ""
+        whole = override.type_ is Parameter.Type.INTEGER and param.type is Parameter.Type.DOUBLE
+        hint = f" such as {float(override.value)}" if whole else ""
         raise ParameterError(
             f"parameter '{param.name}' must be {param.type.name.lower()}{hint}, got {override.type_.name.lower()} "
             f"{override.value!r}"
