@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +14,18 @@ import typer
 
 if TYPE_CHECKING:
     from vag_policy.evaluation.rollout import LoopConfig
+    from vag_policy.evaluation.trials import Trial
     from vag_policy.policy import Policy
     from vag_policy.robots.yam_sim import Sim
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Parameter values by node and name."""
 
 
 def evaluate(
     graph_name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam_sim")],
     checkpoint: Annotated[Path | None, typer.Option(help="a checkpoint folder")] = None,
-    policy: Annotated[str, typer.Option(help="checkpoint, or the scripted expert")] = "checkpoint",
+    policy: Annotated[str, typer.Option(help="checkpoint, or expert: the scripted one")] = "checkpoint",
     part: Annotated[str, typer.Option("--split", help="id: demonstrated instructions; ood: held out ones")] = "id",
     episodes: Annotated[int, typer.Option(min=1, help="how many, instructions in turn")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="skip so many of the split's scene seeds")] = 0,
@@ -29,6 +35,8 @@ def evaluate(
     seconds: Annotated[float, typer.Option(min=1.0, help="longest episode, simulated")] = 25.0,
     latency: Annotated[float, typer.Option(min=0.0, help="from what is seen to the chunk's arrival, s")] = 0.2,
     blank: Annotated[bool, typer.Option("--blank", help="the policy sees grey instead of pictures")] = False,
+    pictures: Annotated[int, typer.Option(min=0, help="sheets of so many failures, in OUT/failures")] = 0,
+    against: Annotated[Path | None, typer.Option(help="compare with an earlier --out, episode by episode")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NODE.PARAMETER=VALUE", help="as in `vag up`")
     ] = None,
@@ -38,12 +46,16 @@ def evaluate(
     from vag_policy.bringup import share_directory
     from vag_policy.data.splits import load_split
     from vag_policy.evaluation.journal import Journal
-    from vag_policy.evaluation.records import summary
+    from vag_policy.evaluation.ratio_analysis import against_success, by_phase
+    from vag_policy.evaluation.records import compare_records, summary
     from vag_policy.evaluation.trials import trials
     from vag_policy.evaluation.workers import run
 
-    values = _values(graph_name, checkpoint, policy, settings or [])
+    if pictures and out is None:
+        raise ValueError("--pictures needs a folder: --out")
+    values = graph_parameters(graph_name, checkpoint, policy, settings or [])
     config = loop_config(values, seconds, latency, blank)
+    make_policy = _maker(policy, values["policy"], config)
     chosen = trials(load_split(share_directory("config", "splits") / "yam_sim.yaml"), part, episodes, seed, instruction)
     header = {
         "graph": graph_name,
@@ -61,19 +73,57 @@ def evaluate(
     with Journal(out, header) as journal:
         missing = [trial for trial in chosen if trial.index not in journal.records]
         with _Bar(journal.records, chosen) as bar:
-            for record in run(config, partial(_load, policy, values["policy"]), missing, workers):
+            for record in run(config, make_policy, missing, workers):
                 journal.add(record)
                 bar.update()
         records = [journal.records[trial.index] for trial in chosen]
-    numbers = summary(records)
+    numbers: dict[str, Any] = summary(records)
+    numbers |= {"tr_by_phase": by_phase(records), "tr_against_success": against_success(records)}
+    if against is not None:
+        numbers["against"] = compare_records(records, against)
     _print(numbers, f"{graph_name}, split {part}")
+    if pictures and out is not None:
+        failed = [trial for trial, record in zip(chosen, records, strict=True) if not record["success"]][:pictures]
+        for _ in run(config, make_policy, failed, workers, out / "failures"):  # the same episodes again, to the bit
+            pass
+        typer.echo(f"{len(failed)} sheets in {out / 'failures'}", err=True)
     if as_json:
         seeds = {"first": chosen[0].seed, "last": chosen[-1].seed, "policy": values["policy"]["seed"]}
         about = {key: header[key] for key in ("policy", "checkpoint", "split", "latency", "blank", "versions")}
-        typer.echo(json.dumps({**numbers, **about, "seeds": seeds}))
+        typer.echo(json.dumps({**numbers, **about, "seeds": seeds}, default=_plain))
 
 
-def loop_config(values: Mapping[str, Mapping[str, Any]], seconds: float, latency: float, blank: bool) -> LoopConfig:
+def graph_parameters(
+    graph_name: str, checkpoint: Path | None, policy: str, settings: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Parameter values by node: what the graph's files say, and ``settings`` (``node.parameter=value``) on top.
+
+    Raises:
+        ValueError: an unknown graph, policy, node, parameter or value, or a checkpoint where none belongs.
+    """
+    from vag_policy.bringup import BringupError, graph, parse_settings
+    from vag_policy.nodes import camera_sync_parameters, joint_command_parameters, policy_parameters, yam_sim_parameters
+    from vag_policy.nodes.graph_values import graph_values
+
+    if graph_name != "yam_sim":
+        raise BringupError(f"no graph '{graph_name}' to evaluate in; there is: yam_sim")
+    if policy not in ("checkpoint", "expert"):
+        raise ValueError(f"no policy '{policy}'; there are: checkpoint, expert")
+    if (policy == "checkpoint") == (checkpoint is None):
+        raise ValueError("name a checkpoint with --checkpoint, or take --policy expert, which needs none")
+    parameters = parse_settings(settings)
+    if checkpoint is not None:
+        parameters.setdefault("policy", {})["checkpoint"] = str(checkpoint)
+    tables = {
+        "yam_sim": yam_sim_parameters.PARAMETERS,
+        "camera_sync": camera_sync_parameters.PARAMETERS,
+        "policy": policy_parameters.PARAMETERS,
+        "joint_command": joint_command_parameters.PARAMETERS,
+    }
+    return graph_values(graph(graph_name, parameters=parameters), tables)
+
+
+def loop_config(values: Values, seconds: float, latency: float, blank: bool) -> LoopConfig:
     """The loop that nodes with these parameter values make.
 
     Raises:
@@ -104,34 +154,19 @@ def loop_config(values: Mapping[str, Mapping[str, Any]], seconds: float, latency
     )
 
 
-def _values(
-    graph_name: str, checkpoint: Path | None, policy: str, settings: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """Parameter values by node."""
-    from vag_policy.bringup import BringupError, graph, parse_settings
-    from vag_policy.nodes import camera_sync_parameters, joint_command_parameters, policy_parameters, yam_sim_parameters
-    from vag_policy.nodes.graph_values import graph_values
+def _maker(policy: str, values: Mapping[str, Any], config: LoopConfig) -> Callable[[Sim], Policy]:
+    """What makes the policy in a worker process."""
+    if policy == "checkpoint":
+        return partial(_load, values)
+    from vag_policy.evaluation.expert_policy import ExpertPolicy
 
-    if graph_name != "yam_sim":
-        raise BringupError(f"no graph '{graph_name}' to evaluate in; there is: yam_sim")
-    if policy not in ("checkpoint", "expert"):
-        raise ValueError(f"no policy '{policy}'; there are: checkpoint, expert")
-    if (policy == "checkpoint") == (checkpoint is None):
-        raise ValueError("name a checkpoint with --checkpoint, or take --policy expert, which needs none")
-    parameters = parse_settings(settings)
-    if checkpoint is not None:
-        parameters.setdefault("policy", {})["checkpoint"] = str(checkpoint)
-    tables = {
-        "yam_sim": yam_sim_parameters.PARAMETERS,
-        "camera_sync": camera_sync_parameters.PARAMETERS,
-        "policy": policy_parameters.PARAMETERS,
-        "joint_command": joint_command_parameters.PARAMETERS,
-    }
-    return graph_values(graph(graph_name, parameters=parameters), tables)
+    if values["mode"] != "blocking":
+        raise ValueError(f"the expert needs an executor that holds while it plans: mode blocking, not {values['mode']}")
+    layout, chosen = config.layout, {"execute": values["execute"]} if values["execute"] else {}
+    return partial(ExpertPolicy, camera_names=layout.cameras, image_size=layout.size, **chosen)
 
 
-def _load(policy: str, values: Mapping[str, Any], sim: Sim) -> Policy:
-    """Runs in a worker process."""
+def _load(values: Mapping[str, Any], _sim: Sim) -> Policy:
     from vag_policy.nodes.policy_loader import load_policy
 
     return load_policy(values, lambda text: typer.echo(text, err=True))
@@ -159,10 +194,23 @@ def _versions() -> dict[str, str]:
     return {"vag_policy": vag_policy.__version__, **{name: version(name) for name in ("torch", "mujoco", "numpy")}}
 
 
+def _plain(value: Any) -> Any:
+    """What JSON lacks: dataclasses as objects, and null for a number that the data cannot tell."""
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{type(value).__name__} in a report")
+    return {name: _number(entry) for name, entry in vars(value).items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 4) if math.isfinite(value) else None
+    return value
+
+
 class _Bar:
     """A progress bar on a terminal, now and then a line elsewhere; success so far beside it."""
 
-    def __init__(self, records: Mapping[int, Mapping[str, Any]], chosen: Sequence[Any]) -> None:
+    def __init__(self, records: Mapping[int, Mapping[str, Any]], chosen: Sequence[Trial]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -198,12 +246,20 @@ def _print(numbers: Mapping[str, Any], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("instruction", "success", "95 %", "lifted", "episodes", title=title)
+    table = Table("success", "95 %", "lifted", "episodes", "instruction", title=title)
     for text, share in (*numbers["instructions"].items(), ("all", numbers)):
         interval = f"{100 * share['low']:.0f} .. {100 * share['high']:.0f} %"
         percent, lifted = f"{100 * share['success']:.0f} %", f"{100 * share['lifted']:.0f} %"
-        table.add_row(text, percent, interval, lifted, str(share["episodes"]))
+        table.add_row(percent, interval, lifted, str(share["episodes"]), text)
     console = Console(stderr=True)
     console.print(table)
     for reason, count in numbers["reasons"].items():
         console.print(f"failed {count} times: {reason}")
+    if "against" in numbers:
+        compared = numbers["against"]
+        difference = compared.difference
+        console.print(
+            f"against: {100 * difference.value:+.0f} points "
+            f"({100 * difference.low:+.0f} .. {100 * difference.high:+.0f}); "
+            f"{compared.only_first} only here, {compared.only_second} only there, p = {compared.p:.3f}"
+        )

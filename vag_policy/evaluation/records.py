@@ -5,13 +5,15 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from vag_policy.evaluation.journal import read_journal
 from vag_policy.evaluation.rollout import SECOND_NS, Episode, Replanned
-from vag_policy.evaluation.statistics import wilson
+from vag_policy.evaluation.statistics import Comparison, compare, wilson
 
 Record = Mapping[str, Any]
 
@@ -30,6 +32,7 @@ def record(episode: Episode) -> dict[str, Any]:
         "reason": episode.reason,
         "lifted": episode.lifted,
         "seconds": episode.duration_ns / SECOND_NS,
+        "steps": sum(episode.duration_ns // replanned.plan.period_ns for replanned in episode.replans[:1]),
         "replans": [_replan(replanned) for replanned in episode.replans],
         "refused": dict(episode.refused),
         "misses": episode.misses,
@@ -64,7 +67,8 @@ def _rounded(values: ArrayLike) -> Any:
 def summary(records: Sequence[Record]) -> dict[str, Any]:
     """The numbers of an evaluation: success with its Wilson 95 % interval, as a whole and by instruction, and why not.
 
-    ``median_seconds`` is of successes; ``episode_s`` is the mean of real seconds a part took in an episode.
+    ``median_seconds`` and ``median_steps`` (periods of an action) are of successes; ``episode_s`` is how many real
+    seconds a part took in an episode, on average.
     """
     replans = [replan["plan_ms"] for entry in records for replan in entry["replans"]]
     instructions = dict.fromkeys(entry["instruction"] for entry in sorted(records, key=lambda entry: entry["index"]))
@@ -76,6 +80,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "replan_ms": _median(replans),
         "replans": _median([len(entry["replans"]) for entry in records]),
         "median_seconds": _median([entry["seconds"] for entry in records if entry["success"]]),
+        "median_steps": _median([entry["steps"] for entry in records if entry["success"]]),
         "reasons": dict(Counter(entry["reason"] for entry in records if not entry["success"]).most_common()),
         "instructions": {
             text: _share([entry for entry in records if entry["instruction"] == text]) for text in instructions
@@ -83,6 +88,21 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         "refused": dict(sum((Counter(entry["refused"]) for entry in records), Counter())),
         "episode_s": {part: round(seconds / max(len(records), 1), 3) for part, seconds in spent.items()},
     }
+
+
+def compare_records(records: Sequence[Record], other: Path) -> Comparison:
+    """Compare with the evaluation in the folder ``other``, on the episodes that both have.
+
+    Raises:
+        ValueError: no evaluation there, or no episode in common.
+    """
+    there = {(entry["instruction"], entry["seed"]): entry["success"] for entry in read_journal(other)[1]}
+    pairs = [
+        (entry["success"], there[key]) for entry in records if (key := (entry["instruction"], entry["seed"])) in there
+    ]
+    if not pairs:
+        raise ValueError(f"the evaluation in {other} has no episode in common with this one")
+    return compare(*zip(*pairs, strict=True))
 
 
 def _share(records: Sequence[Record]) -> dict[str, Any]:

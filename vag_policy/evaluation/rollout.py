@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ from vag_policy.robots import yam
 from vag_policy.robots.pacing import FrameSchedule
 from vag_policy.robots.trajectory import TrajectoryFollower
 from vag_policy.robots.yam_sim import Sim, SimConfig, from_metres
+from vag_policy.robots.yam_world import OVERVIEW
 from vag_policy.serving.session import PlanningSession, SessionConfig, Ticket
 
 SECOND_NS = 1_000_000_000
@@ -107,8 +108,8 @@ class Episode:
         replans: in order.
         refused: chunks the executor refused, by cause.
         misses, clamped: ticks without a chunk that was due, and joint targets changed by a limit.
-        spent_s: real seconds by part: ``physics``, ``control``, ``render``, ``plan``.
-        pictures: (time_ns, (H, W, 3) stacked picture) of every replan, where they were asked for.
+        spent_s: real seconds by part: ``physics``, ``control``, ``referee``, ``render``, ``plan``.
+        pictures: of every replan, where they were asked for: the view from outside and the policy's, (H, W, 3) uint8.
     """
 
     trial: Trial
@@ -120,8 +121,8 @@ class Episode:
     refused: Counter[str] = field(default_factory=Counter)
     misses: int = 0
     clamped: int = 0
-    spent_s: Counter[str] = field(default_factory=Counter)
-    pictures: list[tuple[int, NDArray[np.uint8]]] = field(default_factory=list)
+    spent_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    pictures: list[tuple[NDArray[np.uint8], NDArray[np.uint8]]] = field(default_factory=list)
 
 
 class Rollout:
@@ -225,7 +226,7 @@ class _Run:
         plan_ms = 1e3 * (time.perf_counter() - start)
         self._episode.replans.append(Replanned(now_ns - _START_NS, self._referee.phase(), plan, plan_ms))
         if self._keep_pictures:
-            self._episode.pictures.append((now_ns - _START_NS, observation.image))
+            self._episode.pictures.append((self._sim.render(OVERVIEW), observation.image))
         self._pending, self._arrival_ns = (ticket, plan), now_ns + self._config.latency_ns
 
     def _observe(self, now_ns: int) -> Observation:
@@ -273,7 +274,7 @@ class _Run:
         try:
             yield
         finally:
-            self._episode.spent_s[part] += time.perf_counter() - start  # type: ignore[assignment]
+            self._episode.spent_s[part] += time.perf_counter() - start
 
 
 def _places(arm: str, kind: str) -> NDArray[np.intp]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 from vag_policy.evaluation.records import record
@@ -25,8 +26,10 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _rollout: Rollout | None = None
 
 
-def run(config: LoopConfig, make_policy: MakePolicy, trials: Sequence[Trial], workers: int) -> Iterator[dict[str, Any]]:
-    """The record of every trial, in the order they end.
+def run(
+    config: LoopConfig, make_policy: MakePolicy, trials: Sequence[Trial], workers: int, pictures: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """The record of every trial, in the order they end; with ``pictures``, a sheet of each goes into that folder.
 
     Raises:
         ValueError: not one worker, what an episode or ``make_policy`` raised, or a process died.
@@ -41,19 +44,21 @@ def run(config: LoopConfig, make_policy: MakePolicy, trials: Sequence[Trial], wo
         min(workers, len(trials)), context, initializer=_start, initargs=(config, make_policy, os.getpid())
     )
     try:
-        yield from _drain(pool, trials, 2 * workers)
+        yield from _drain(pool, trials, pictures, 2 * workers)
     except BrokenProcessPool as error:
         raise ValueError(f"a process died (out of memory?); the same command goes on from here: {error}") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _drain(pool: ProcessPoolExecutor, trials: Sequence[Trial], ahead: int) -> Iterator[dict[str, Any]]:
+def _drain(
+    pool: ProcessPoolExecutor, trials: Sequence[Trial], pictures: Path | None, ahead: int
+) -> Iterator[dict[str, Any]]:
     waiting = list(reversed(trials))
     running: set[Future[dict[str, Any]]] = set()
     while waiting or running:
         while waiting and len(running) < ahead:
-            running.add(pool.submit(_run, waiting.pop()))
+            running.add(pool.submit(_run, waiting.pop(), pictures))
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield future.result()
@@ -68,9 +73,14 @@ def _start(config: LoopConfig, make_policy: MakePolicy, parent: int) -> None:
     _rollout = Rollout(config, sim, make_policy(sim))
 
 
-def _run(trial: Trial) -> dict[str, Any]:
+def _run(trial: Trial, pictures: Path | None) -> dict[str, Any]:
     assert _rollout is not None
-    return record(_rollout.run(trial))
+    episode = _rollout.run(trial, pictures is not None)
+    if pictures is not None:
+        from vag_policy.evaluation.sheets import episode_sheet  # matplotlib takes a second to load
+
+        episode_sheet(episode, pictures / f"episode-{trial.index:04d}.png")
+    return record(episode)
 
 
 def _end_with(parent: int) -> None:

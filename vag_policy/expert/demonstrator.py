@@ -90,6 +90,11 @@ class Demonstrator:
         if time >= self._course.end and not self.done:
             self._next(time)
 
+    @property
+    def ends(self) -> float:
+        """When the present course ends (seconds from the start): then ``decide`` looks at the world again."""
+        return self._course.end
+
     def command(self, time: float) -> Command:
         """What the arm is told at ``time`` by the present course."""
         label = self._course.at(time)
