@@ -43,13 +43,10 @@ def test_the_demo_runs_every_stage(tmp_path):
     assert recorded <= {topic for topic, count in counts.items() if count}
 
 
-def test_the_demo_leaves_a_folder_alone_that_is_not_its_own(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "summary.json").touch()
-    with pytest.raises(BringupError, match="not a demo's results; name another folder with --out"):
-        run_demo(DemoOptions(tmp_path, 10.0, "", 0, "none", ""))
-    assert (tmp_path / "thesis.tex").exists()
+def test_a_checkpoint_that_is_none_is_said_before_anything_starts(tmp_path):
+    with pytest.raises(BringupError, match="no checkpoint in /no/where: there is no /no/where/manifest.json"):
+        run_demo(DemoOptions(tmp_path / "out", 10.0, "", 0, "none", "/no/where"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_demo_starts_the_simulated_graph_and_a_recorder(tmp_path):

@@ -1,6 +1,9 @@
 """The recorder node and the bag writer: what goes in comes back."""
 
+import contextlib
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 import rclpy
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
+from rclpy.serialization import serialize_message
 from ros_process import claim_domain
 from rosbags.highlevel import AnyReader
 from rosbags.rosbag2 import Reader
@@ -29,6 +33,75 @@ def test_a_bag_is_not_overwritten_and_unknown_types_are_named(tmp_path):
         bag.add_topic("/x", "nowhere_msgs/msg/Thing", TopicQos())
     with pytest.raises(BagError, match="exists already"):
         BagWriter(tmp_path / "bag")
+
+
+@contextlib.contextmanager
+def longest_file(size: int):
+    """No file of this process can grow beyond ``size`` bytes: the kernel fails the write, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def messages_of(bag):
+    with AnyReader([bag]) as reader:
+        messages = [
+            (connection.topic, stamp, bytes(reader.deserialize(raw, connection.msgtype).data))
+            for connection, stamp, raw in reader.messages()
+        ]
+        assert sum(c.msgcount for c in reader.connections) == len(messages)
+    return messages
+
+
+@pytest.mark.parametrize("size", [0, 400, 300_000, 1_200_000, 2_300_000, 3_333_333])
+def test_a_bag_that_cannot_grow_ends_whole_with_what_was_written_before(size, tmp_path):
+    noise = np.random.default_rng(size)
+    pictures = [image_to_msg(noise.integers(0, 256, (100, 1000, 3), np.uint8), i, "top") for i in range(16)]
+    refused = 0
+    with BagWriter(tmp_path / "bag") as bag:
+        bag.add_topic("/top", "sensor_msgs/msg/Image", TopicQos())
+        bag.add_topic("/never", "std_msgs/msg/String", TopicQos())
+        with longest_file(size):
+            for i, picture in enumerate(pictures):
+                try:
+                    bag.write("/top", i, serialize_message(picture))
+                except BagError as error:
+                    refused += 1
+                    assert re.fullmatch(f"the bag {tmp_path}/bag ended early: File too large.*", str(error))
+        kept = bag.counts["/top"]
+    assert refused and bag.ended
+    if "no metadata" in bag.ended:  # not even the little that remained after the cut could be written
+        assert size < 10_000
+        return
+    assert [m[:2] for m in messages_of(tmp_path / "bag")] == [("/top", i) for i in range(kept)]
+    assert all(m[2] == bytes(p.data) for m, p in zip(messages_of(tmp_path / "bag"), pictures, strict=False))
+    assert kept * 300_000 > size - 1_800_000, "no more than the last chunk is lost"
+
+
+def test_a_bag_leaves_space_on_its_disk(tmp_path):
+    with BagWriter(tmp_path / "bag", least_free=0) as bag:
+        bag.add_topic("/x", "std_msgs/msg/String", TopicQos())
+        bag.write("/x", 1, serialize_message(String(data="a" * 1000)))
+        bag._least_free = 1 << 60
+        for _ in range(2):
+            with pytest.raises(BagError, match=r"bag ended early: only [\d.]+ MB free, [\d.]+ MB are kept"):
+                bag.write("/x", 2, serialize_message(String(data="a" * 1_100_000)))
+    with pytest.raises(BagError, match=r"cannot write a bag to .*/second: only [\d.]+ MB free"):
+        BagWriter(tmp_path / "second", least_free=1 << 60).__enter__()
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("file/below", "Not a directory"), ("file", "exists already"), ("x" * 300, "File name too long")],
+)
+def test_an_impossible_place_for_a_bag_is_named(where, why, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BagError, match=f"{tmp_path}/{where}.*{why}"):
+        BagWriter(tmp_path / where).__enter__()
 
 
 def test_types_are_registered_with_everything_they_are_made_of():

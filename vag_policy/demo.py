@@ -207,9 +207,13 @@ def _write_pictures(options: DemoOptions, log: EpisodeLog, start_ns: int, end_ns
 
 def _check_bag(out: Path) -> list[str]:
     from vag_policy.data.bag_reader import topics_of
+    from vag_policy.data.bag_writer import BagError
 
     needed = ("/observation", "/action_chunk", "/policy_trace", "/temporal_ratio", "/joint_states", "/top/image_raw")
-    counts = topics_of(out / "bag")
+    try:
+        counts = topics_of(out / "bag")
+    except BagError as error:
+        return [str(error)]
     return [f"the bag has no message on {topic}" for topic in needed if not counts.get(topic)]
 
 

@@ -46,9 +46,10 @@ def begin_module() -> None:
 
 def imports_done() -> None:
     """Give the stop signals back their usual meaning, for a program without handlers of its own."""
-    for number, usual in zip(STOP_SIGNALS, (signal.default_int_handler, signal.SIG_DFL), strict=True):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, usual)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end_with(starter: int, delay_s: float) -> None:

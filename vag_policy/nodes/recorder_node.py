@@ -9,9 +9,10 @@ from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 
 from vag_policy.data.bag_writer import BagError, BagWriter, TopicQos
-from vag_policy.nodes.common import OK, WARN, Diagnostics, main_of, steady_timer
+from vag_policy.nodes.common import ERROR, OK, WARN, Diagnostics, main_of, steady_timer
 from vag_policy.nodes.parameters import Param, ParameterError, declare
 
 PARAMETERS = (
@@ -32,6 +33,7 @@ class Recorder(Node):
             raise ParameterError("parameter 'output' must name the folder of the bag to write")
         self._topics, self._exclude = values["topics"], values["exclude"]
         self._refused: set[str] = set()
+        self._recorded: list[Subscription] = []
         try:
             self._bag = BagWriter(Path(values["output"]), {"recorded_by": "vag_policy"}).__enter__()
         except BagError as error:
@@ -40,6 +42,10 @@ class Recorder(Node):
         self._diagnostics = Diagnostics(self, "recorder", {"bag": self._check})
 
     def _discover(self) -> None:
+        if self._bag.ended:
+            while self._recorded:
+                self.destroy_subscription(self._recorded.pop())
+            return
         for topic, types in self.get_topic_names_and_types():
             matched = any(fnmatch.fnmatch(topic, pattern) for pattern in self._topics)
             left_out = any(fnmatch.fnmatch(topic, pattern) for pattern in self._exclude)
@@ -67,22 +73,34 @@ class Recorder(Node):
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
             durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
         )
-        write = self._bag.write
-        clock = self.get_clock()
-        self.create_subscription(
-            message_class, topic, lambda raw: write(topic, clock.now().nanoseconds, raw), profile, raw=True
+        subscription = self.create_subscription(
+            message_class, topic, lambda raw: self._write(topic, raw), profile, raw=True
         )
+        self._recorded.append(subscription)
+
+    def _write(self, topic: str, raw: bytes) -> None:
+        if self._bag.ended:
+            return
+        try:
+            self._bag.write(topic, self.get_clock().now().nanoseconds, raw)
+        except BagError as error:
+            self.get_logger().error(str(error))
 
     def _check(self) -> tuple[bytes, str, dict[str, Any]]:
         counts = self._bag.counts
         values = {"topics": len(counts), "messages": sum(counts.values()), "refused": ", ".join(sorted(self._refused))}
+        if self._bag.ended:
+            return ERROR, self._bag.ended, values
         if self._refused:
             return WARN, f"not recorded: {values['refused']}", values
         return OK, f"{values['messages']} messages of {values['topics']} topics", values
 
     def stop(self) -> None:
         """Finish the bag: index and metadata."""
-        self._bag.__exit__(None, None, None)
+        try:
+            self._bag.close()
+        except BagError as error:
+            self.get_logger().error(str(error))
 
 
 def _message_class(message_type: str) -> type:
