@@ -804,6 +804,61 @@ def test_reports_name_causes_and_tell_what_is_new():
     assert reports.execution(bench.now_ns)[:2] == ("error", "stopped: button")
 
 
+def test_a_slow_start_of_the_drivers_is_no_fault_until_it_lasts():
+    bench = Bench(arm=False)
+    bench.arbiter.feedback = Feedback(RIG.names, 200 * MS)
+    bench.talking = []
+    reports = ReportWriter(bench.arbiter, bench.now_ns)
+    bench.seconds(1.0)
+    assert reports.feedback(bench.now_ns)[0] == "ok"
+    assert reports.feedback(bench.now_ns)[1].startswith("waiting for joint_states of left_joint1")
+    bench.talking = list(RIG.names)
+    bench.tick()
+    bench.arbiter.arm(bench.now_ns)
+    bench.talking = []  # a simulator that has yet to draw its first picture
+    bench.seconds(1.0)
+    assert bench.arbiter.silent
+    assert [reports.execution(bench.now_ns)[0], reports.feedback(bench.now_ns)[0]] == ["ok", "ok"]
+    bench.talking = list(RIG.names)
+    bench.seconds(0.1)
+    assert (bench.arbiter.mode, bench.arbiter.reason) == ("hold", "no chunk yet")
+    bench.talking = []
+    bench.seconds(4.0)
+    assert [reports.execution(bench.now_ns)[0], reports.feedback(bench.now_ns)[0]] == ["error", "stale"]
+
+
+def test_silence_of_arms_that_were_moved_is_a_fault_from_the_start():
+    bench = Bench()
+    reports = ReportWriter(bench.arbiter, bench.now_ns)
+    bench.send(BOW)
+    bench.tick(10)
+    bench.talking = []
+    bench.seconds(0.3)
+    assert [reports.execution(bench.now_ns)[0], reports.feedback(bench.now_ns)[0]] == ["error", "stale"]
+
+
+@pytest.mark.parametrize(
+    ("names", "positions", "words"),
+    [
+        ((*RIG.names, "left_joint1"), [0.0] * 15, "left_joint1 is named more than once"),
+        (RIG.names, [0.0] * 13, "name 14 joints but give 13 positions"),
+        ([f"joint{k}" for k in range(1001)], [0.0] * 1001, "name 1001 joints, allowed: at most 1000"),
+        (RIG.names, [float("nan")] * 14, "left_joint1 at nan"),
+    ],
+)
+def test_joint_states_that_cannot_be_used_are_counted_and_told(names, positions, words):
+    bench = Bench()
+    reports = ReportWriter(bench.arbiter)
+    assert words in bench.arbiter.joints(names, positions, STAMP_OFFSET + bench.now_ns + 1, bench.now_ns)
+    bench.tick()
+    level, text, values = reports.feedback(bench.now_ns)
+    assert level == "warn"
+    assert words in text
+    assert (values["refused"], words in values["refused last"]) == (1, True)
+    assert reports.feedback(bench.now_ns)[0] == "ok"  # said once
+    assert bench.arbiter.mode == "hold"
+
+
 def test_an_async_policy_that_is_late_is_reported():
     bench = Bench(mode="async")
     reports = ReportWriter(bench.arbiter)

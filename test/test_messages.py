@@ -193,6 +193,42 @@ def test_trace_that_contradicts_itself_is_refused(field):
         messages.trace_from_msg(message)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("grid_height", 65_535, "grid_height is 65535, allowed: at most 1024"),
+        ("grid_width", 2**32 - 1, "grid_width is 4294967295, allowed: at most 1024"),
+        ("latent_frames", 65, "latent_frames is 65, allowed: at most 64"),
+        ("layers", [1] * 1_001, "layers is 1001"),
+        ("ratio", [1.0] * 1_001, "steps is 1001"),
+        ("stages", ["x"] * 101, "stages is 101"),
+        ("instruction", "x" * 2_000_000, "characters is 2000000, allowed: at most 2000"),
+    ],
+)
+def test_an_absurd_trace_is_refused_before_anything_is_done_with_it(field, value, words):
+    message = messages.trace_to_msg(make_plan(make_trace()))
+    message.latent_frames, message.attention, message.attention_grid = 0, [], []  # products agree: all are 0
+    setattr(message, field, value)
+    with pytest.raises(ValueError, match=words):
+        messages.trace_from_msg(message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"horizon": 2_000_000, "actions": [0.0] * 10}, "horizon is 2000000, allowed: at most 10000"),
+        ({"joint_names": ["x"] * 1_001}, "joints is 1001, allowed: at most 1000"),
+        ({"instruction": "x" * 2_001}, "characters is 2001"),
+    ],
+)
+def test_an_absurd_chunk_is_refused_before_anything_is_done_with_it(changes, words):
+    message = messages.plan_to_msg(make_plan())
+    for field, value in changes.items():
+        setattr(message, field, value)
+    with pytest.raises(ValueError, match=words):
+        messages.plan_from_msg(message)
+
+
 @pytest.mark.parametrize("nanoseconds", [0, 1, 999_999_999, 1_000_000_000, STAMP_NS])
 def test_stamps_are_exact(nanoseconds):
     assert messages.ns_from_stamp(messages.stamp_from_ns(nanoseconds)) == nanoseconds

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from vag_policy.monitoring import heat_map
 from vag_policy.monitoring.heat_map import render
 from vag_policy.monitoring.monitor import Monitor
 from vag_policy.monitoring.phase import Phase, PhaseConfig, PhaseEstimator
@@ -132,6 +133,18 @@ def test_heat_is_drawn_where_the_attention_is_and_not_in_the_padding():
 def test_heat_map_enlarges_a_small_image_and_keeps_a_large_one():
     assert render(np.zeros((72, 288, 3), np.uint8), np.ones((5, 5, 18)), "t", ("a", "b", "c")).shape[1] == 576
     assert render(np.zeros((224, 448, 3), np.uint8), np.ones((5, 7, 14)), "t", ("a", "b")).shape[1] == 448
+
+
+@pytest.mark.parametrize("shape", [(2, 1024, 1), (2, 1, 1024), (2, 300, 2)])
+def test_a_grid_that_does_not_fit_the_image_costs_no_more_than_one_that_does(shape, monkeypatch):
+    sizes = []
+    resize = heat_map.cv2.resize
+    monkeypatch.setattr(
+        heat_map.cv2, "resize", lambda image, size, **k: (sizes.append(size), resize(image, size, **k))[1]
+    )
+    out = render(np.zeros((72, 288, 3), np.uint8), np.random.default_rng(0).random(shape), "", ())
+    assert out.shape[1] == 576
+    assert max(width * height for width, height in sizes) <= (576 + 1) ** 2
 
 
 @pytest.mark.parametrize("grid", [np.zeros((5, 2, 6)), np.full((5, 2, 6), np.nan), np.ones((2, 6))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import math
 import signal
 import subprocess
@@ -170,6 +171,25 @@ def test_a_trace_that_contradicts_itself_is_rejected_by_name(watcher):
     status = watcher.status(DiagnosticStatus.ERROR)
     assert "4 frames" in status.message
     assert int(values_of(status)["rejected"]) == 1
+
+
+def test_an_absurd_trace_is_refused_by_name_and_costs_nothing(watcher):
+    rejected = int(values_of(watcher.status(DiagnosticStatus.ERROR))["rejected"])
+    endless = trace_message(T0 + 4, 9)
+    endless.latent_frames, endless.attention, endless.attention_grid = 0, [], []
+    endless.grid_height = endless.grid_width = 65_535
+    heavy = trace_message(T0 + 5, 9)
+    heavy.attention_grid = array.array("f", bytes(4 * 2_000_000))
+    wordy = trace_message(T0 + 6, 9)
+    wordy.instruction = "x" * 1_000_000
+    cases = ((endless, "grid_height is 65535"), (heavy, "bytes on 'policy_trace'"), (wordy, "characters is 1000000"))
+    for count_, (message, words) in enumerate(cases, start=1):
+        watcher._traces.publish(message)
+        status = watcher.wait(
+            lambda words=words: (s := watcher.status(DiagnosticStatus.ERROR)) and words in s.message and s, words
+        )
+        assert int(values_of(status)["rejected"]) == rejected + count_
+    assert "TR 1.00" in watcher.send(trace_message(T0 + 7, 9))[3].markers[1].text
 
 
 def test_the_heat_map_is_made_while_somebody_looks(watcher):

@@ -73,6 +73,8 @@ class Arbiter:
     def joints(self, names: Sequence[str], positions: Sequence[float], stamp_ns: int, now_ns: int) -> str:
         """Take in a joint state; return why it, or a part of it, was not used, or an empty string."""
         news = self.feedback.update(names, positions, stamp_ns, now_ns)
+        if news.fault:
+            self.tally.refuse_states(news.fault)
         if news.went_back:
             self.time_went_back("joint_states", now_ns)
         far = [name for name in news.jumped if name in names_of(self.limits.names, self._checked)]
@@ -184,6 +186,11 @@ class Arbiter:
     # What goes out
 
     @property
+    def silent(self) -> bool:
+        """Whether the arms are held because a joint is silent."""
+        return self._stale
+
+    @property
     def moving(self) -> bool:
         """Whether the command is in motion."""
         return self._motion is not None and not self._motion.at_rest
@@ -252,7 +259,7 @@ class Arbiter:
             return
         away = np.abs(self._motion.position - self.feedback.position) > self.config.displacement
         away &= self._checked
-        self._interrupt("joint_states are back: waiting for a chunk", now_ns)
+        self._interrupt("joint_states are back: waiting for a chunk" if self.tally.chunks else "no chunk yet", now_ns)
         if away.any():
             self._on_displaced(f"{self.limits.named(away)} moved while joint_states were silent", now_ns)
 

@@ -18,6 +18,8 @@ from vag_policy.execution.motion import SECOND_NS
 
 # Best-effort messages may overtake one another by a few milliseconds; a larger step back is a clock that was reset.
 _REORDERED_NS = SECOND_NS // 10
+# Of no robot; a message with more would cost the time of several commands.
+_MOST_NAMES = 1000
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Feedback:
         """Take in a joint state stamped ``stamp_ns`` and received at ``now_ns``; joints of others are skipped."""
         if stamp_ns <= 0:
             return FeedbackNews("joint_states are stamped 0: the driver has no clock yet")
+        if len(names) > _MOST_NAMES:
+            return FeedbackNews(f"joint_states name {len(names)} joints, allowed: at most {_MOST_NAMES}")
         if len(positions) != len(names):
             return FeedbackNews(f"joint_states name {len(names)} joints but give {len(positions)} positions")
         try:

@@ -11,6 +11,8 @@ from vag_policy.execution.arbiter import DISARMED, HOLD, Arbiter
 from vag_policy.execution.motion import SECOND_NS
 
 OK, WARN, ERROR, STALE = "ok", "warn", "error", "stale"
+# Drivers and simulators take a while to start; until something was executed that is no fault.
+_GRACE_NS = 5 * SECOND_NS
 Report = tuple[str, str, dict[str, Any]]
 
 
@@ -56,12 +58,23 @@ class Pace:
 
 
 class ReportWriter:
-    """Writes the reports of an arbiter; it remembers the counts of the last time, to tell what is new."""
+    """Writes the reports of an arbiter; it remembers the counts of the last time, to tell what is new.
 
-    def __init__(self, arbiter: Arbiter) -> None:
+    Args:
+        arbiter: whose reports.
+        start_ns: when it began, on the steady clock.
+    """
+
+    def __init__(self, arbiter: Arbiter, start_ns: int = 0) -> None:
         self._arbiter = arbiter
+        self._start_ns = start_ns
         self._refused: Counter[str] = Counter()
+        self._states_refused = 0
         self._misses = 0
+
+    def starting(self, now_ns: int) -> bool:
+        """Whether silent joints are no fault yet: in the first seconds, before any chunk."""
+        return not self._arbiter.tally.chunks and now_ns - self._start_ns < _GRACE_NS
 
     def execution(self, now_ns: int) -> Report:
         """Who moves the arms, or why they are held."""
@@ -71,21 +84,30 @@ class ReportWriter:
         text = f"{arbiter.mode}: {arbiter.reason}" if arbiter.reason else arbiter.mode
         if arbiter.tally.violations:
             values["failed the last check"] = arbiter.tally.violations
-        if arbiter.fault:
+        if arbiter.fault and not (arbiter.silent and self.starting(now_ns)):
             return ERROR, text, values
         silent = arbiter.mode == HOLD and arbiter.policy.silent_ns(now_ns) > arbiter.config.policy.silence_ns
         return (STALE if silent else OK), text, values
 
     def feedback(self, now_ns: int) -> Report:
         """Whether every joint is heard of."""
-        feedback = self._arbiter.feedback
+        feedback, tally = self._arbiter.feedback, self._arbiter.tally
+        fresh, self._states_refused = tally.states_refused - self._states_refused, tally.states_refused
         silent = feedback.stale(now_ns)
+        values: dict[str, Any] = {"refused": tally.states_refused}
+        if tally.states_refused:
+            values["refused last"] = tally.states_fault
+        if feedback.complete:
+            values["oldest joint (ms)"] = feedback.age_ns(now_ns) / 1e6
+        if silent and not fresh and self.starting(now_ns):
+            return OK, f"waiting for joint_states of {', '.join(silent)}", values
         if not feedback.complete:
-            return STALE, f"joint_states never named {', '.join(feedback.unheard())}", {}
-        values = {"oldest joint (ms)": feedback.age_ns(now_ns) / 1e6}
-        return (
-            (STALE, f"no joint_states of {', '.join(silent)}", values) if silent else (OK, "every joint heard", values)
-        )
+            return STALE, f"joint_states never named {', '.join(feedback.unheard())}", values
+        if silent:
+            return STALE, f"no joint_states of {', '.join(silent)}", values
+        if fresh:
+            return WARN, f"every joint heard; {fresh} joint_states refused: {tally.states_fault}", values
+        return OK, "every joint heard", values
 
     def chunks(self, now_ns: int) -> Report:
         """What became of the chunks."""

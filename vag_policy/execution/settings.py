@@ -55,7 +55,13 @@ class Tally:
     misses: int = 0
     violations: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    states_refused: int = 0
+    states_fault: str = ""
     clamps: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def refuse_states(self, fault: str) -> None:
+        """Count joint_states of which something was not used."""
+        self.states_refused, self.states_fault = self.states_refused + 1, fault
 
     @property
     def clamped(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ def _overlay(image: Image, relative: NDArray[np.float64], peak: float) -> Image:
     """Blend the heat over the image: the more attention, the less of the image shows through."""
     heat: NDArray[np.float64] = np.sqrt(np.clip(relative / peak, 0.0, 1.0))
     cell = max(image.shape[1] / heat.shape[1], image.shape[0] / heat.shape[0])
+    heat = heat[: math.ceil(image.shape[0] / cell), : math.ceil(image.shape[1] / cell)]  # no more than is to be seen
     size = round(heat.shape[1] * cell), round(heat.shape[0] * cell)
     heat = np.asarray(cv2.resize(heat, size, interpolation=cv2.INTER_NEAREST), np.float64)
     heat = heat[: image.shape[0], : image.shape[1]]

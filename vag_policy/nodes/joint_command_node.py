@@ -23,6 +23,7 @@ from vag_policy.execution.motion import SECOND_NS
 from vag_policy.execution.report import Pace, Report, ReportWriter
 from vag_policy.nodes import common
 from vag_policy.nodes.arm_outputs import ArmOutputs
+from vag_policy.nodes.bounded import subscribe_bounded
 from vag_policy.nodes.common import LATCHED, LATEST, SENSOR, Diagnostics, main_of, publisher, steady_timer, subscribe
 from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, make_output_config, make_rig
 from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
@@ -33,6 +34,9 @@ from vag_policy.nodes.scheduling import ask_for_priority, ask_for_short_slices
 EVERY = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 STATUS_PERIOD_NS = SECOND_NS // 5
 ACKNOWLEDGE_NS = SECOND_NS // 10
+QUIET_NS = 10 * SECOND_NS
+"""A fault that was not seen for so long is news again."""
+MAX_STATES_BYTES, MAX_TELEOP_BYTES, MAX_CHUNK_BYTES = 128 * 1024, 128 * 1024, 2 * 1024**2
 _LEVELS = {"ok": common.OK, "warn": common.WARN, "error": common.ERROR, "stale": common.STALE}
 
 
@@ -52,11 +56,12 @@ class JointCommand(Node):
         self._due_ns = time.monotonic_ns()
         self._ready: Vector | None = None  # the command to send at due_ns, in the drivers' units
         self._pace = Pace(self._period_ns)
-        self._reports = ReportWriter(self.arbiter)
+        self._reports = ReportWriter(self.arbiter, time.monotonic_ns())
         self._status = JointCommandStatus(joint_names=list(self.rig.names))
         self._said: tuple[Any, ...] = ()
         self._said_ns = 0
-        self._warned: dict[str, str] = {}
+        self._warned: dict[str, tuple[str, int]] = {}
+        self._heard = False
         arms = {arm: self.rig.places(arm) for arm in self.rig.arms}
         self._outputs = ArmOutputs(self, arms, self.rig.names_at_driver, make_output_config(values))
         self._status_publisher = publisher(self, JointCommandStatus, "joint_command/status", LATCHED)
@@ -69,11 +74,15 @@ class JointCommand(Node):
         # What exists now lives as long as the node: the collector need not walk it between two commands.
         gc.collect()
         gc.freeze()
+        self.get_logger().info("waiting for joint_states")
 
     def _listen(self) -> None:
-        subscribe(self, JointState, "joint_states", self._on_joints, SENSOR)
-        subscribe(self, ActionChunk, "action_chunk", self._on_chunk, LATEST)
-        subscribe(self, JointTrajectory, "teleop/joint_command", self._on_teleop, EVERY)
+        for kind, topic, callback, qos, limit, refuse in (
+            (JointState, "joint_states", self._on_joints, SENSOR, MAX_STATES_BYTES, self._refuse_states),
+            (ActionChunk, "action_chunk", self._on_chunk, LATEST, MAX_CHUNK_BYTES, self._refuse_chunk),
+            (JointTrajectory, "teleop/joint_command", self._on_teleop, EVERY, MAX_TELEOP_BYTES, self._refuse_teleop),
+        ):
+            subscribe_bounded(self, kind, topic, callback, qos, limit, refuse)
         subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, EVERY)
         arbiter = self.arbiter
         operations = {
@@ -105,14 +114,26 @@ class JointCommand(Node):
         fault = self.arbiter.joints(message.name, message.position, stamp_ns, time.monotonic_ns())
         if self.arbiter.command is None:
             self._ready = None  # an arm was found elsewhere: not even the command that waits is sent
+        if not self._heard and self.arbiter.feedback.complete:
+            self._heard = True
+            self.get_logger().info("every joint is heard")
         self._warn_once("joint_states", fault)
+
+    def _refuse_states(self, reason: str) -> None:
+        self.arbiter.tally.refuse_states(reason)
+        self._warn_once("joint_states", reason, "unreadable")
 
     def _on_chunk(self, message: ActionChunk) -> None:
         now_ns = time.monotonic_ns()
         if message.horizon == 0:
             self.arbiter.flush("the policy was stopped", now_ns)
             return
-        refusal = self._take(message, now_ns)
+        self._report(self._take(message, now_ns))
+
+    def _refuse_chunk(self, reason: str) -> None:
+        self._report(self._refuse(Refusal("malformed", reason, broken=True), time.monotonic_ns()))
+
+    def _report(self, refusal: Refusal | None) -> None:
         cause, text = (refusal.cause, f"chunk refused ({refusal.cause}): {refusal.text}") if refusal else ("", "")
         self._warn_once("action_chunk", text, cause, error=refusal is not None and refusal.broken)
 
@@ -134,6 +155,10 @@ class JointCommand(Node):
         positions = message.points[-1].positions if message.points else ()
         fault = self.arbiter.teleop(message.joint_names, positions, time.monotonic_ns())
         self._warn_once("teleop", f"teleop target refused: {fault}" if fault else "")
+
+    def _refuse_teleop(self, reason: str) -> None:
+        self.arbiter.tally.refused["teleop"] += 1
+        self._warn_once("teleop", f"teleop target refused: {reason}", "unreadable")
 
     def _on_emergency_stop(self, message: Bool) -> None:
         if message.data:
@@ -171,7 +196,8 @@ class JointCommand(Node):
         state = (arbiter.mode, arbiter.reason, arbiter.armed, arbiter.stop_reason, arbiter.policy.episode)
         if state == self._said and now_ns - self._said_ns < STATUS_PERIOD_NS:
             return
-        if arbiter.fault and state[:2] != self._said[:2]:
+        calm = arbiter.silent and self._reports.starting(now_ns)
+        if arbiter.fault and not calm and state[:2] != self._said[:2]:
             self.get_logger().error(f"{arbiter.mode}: {arbiter.reason}")
         self._said, self._said_ns = state, now_ns
         self._status_publisher.publish(self._filled_status(now_ns))
@@ -207,14 +233,18 @@ class JointCommand(Node):
         }
 
     def _warn_once(self, topic: str, text: str, key: str = "", error: bool = False) -> None:
-        """Log a fault when it is another than the last on its topic, not with every message."""
-        key = key or text
-        if key and self._warned.get(topic) != key:
-            if error:
-                self.get_logger().error(text)
-            else:  # on a line of its own: rclpy allows a line one severity
-                self.get_logger().warning(text)
-        self._warned[topic] = key
+        """Log a fault when it is another than the last on its topic or long past, not with every message."""
+        key, now_ns = key or text, time.monotonic_ns()
+        last, seen_ns = self._warned.get(topic, ("", 0))
+        if not key:
+            return
+        self._warned[topic] = (key, now_ns)
+        if key == last and now_ns - seen_ns < QUIET_NS:
+            return
+        if error:
+            self.get_logger().error(text)
+        else:  # on a line of its own: rclpy allows a line one severity
+            self.get_logger().warning(text)
 
     def stop(self) -> None:
         """Brake within the limits and send the hold before anything is torn down: a driver keeps what came last."""

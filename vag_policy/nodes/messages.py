@@ -16,6 +16,13 @@ from vag_policy.policy import Plan, Trace
 
 SECOND_NS = 1_000_000_000
 
+MAX_TEXT = 2_000
+"""Characters of an instruction. Here and below: beyond what any policy makes, and no work for those who receive it."""
+MAX_JOINTS = 1_000
+MAX_HORIZON = 10_000
+_MAX_TRACE = {"steps": 1_000, "layers": 1_000, "latent_frames": 64, "grid_height": 1_024, "grid_width": 1_024}
+_MAX_STAGES = 100
+
 
 def stamp_from_ns(nanoseconds: int) -> Time:
     """Nanoseconds since the epoch as a Time message."""
@@ -118,9 +125,12 @@ def plan_from_msg(message: ActionChunk) -> Plan:
     """The Plan in a message, without a trace.
 
     Raises:
-        ValueError: the lengths disagree, or execute or the period are out of range.
+        ValueError: the lengths disagree, or are absurd, or execute or the period are out of range.
     """
     columns = len(message.joint_names)
+    _check_most("a chunk's horizon", message.horizon, MAX_HORIZON)
+    _check_most("a chunk's number of joints", columns, MAX_JOINTS)
+    _check_most("an instruction's number of characters", len(message.instruction), MAX_TEXT)
     if columns == 0 or len(message.actions) != message.horizon * columns:
         raise ValueError(
             f"a chunk of {message.horizon} actions for {columns} joints needs {message.horizon * columns} numbers, "
@@ -177,9 +187,14 @@ def trace_from_msg(message: PolicyTrace) -> Trace:
     """The Trace in a message.
 
     Raises:
-        ValueError: the lengths disagree.
+        ValueError: the lengths disagree, or are absurd.
     """
     steps, layers, frames = len(message.ratio), len(message.layers), message.latent_frames
+    sizes = (steps, layers, frames, message.grid_height, message.grid_width)
+    for (name, most), size in zip(_MAX_TRACE.items(), sizes, strict=True):
+        _check_most(f"a trace's {name}", size, most)
+    _check_most("a trace's number of stages", len(message.stages), _MAX_STAGES)
+    _check_most("an instruction's number of characters", len(message.instruction), MAX_TEXT)
     attention = np.array(message.attention, np.float32)
     grid = np.array(message.attention_grid, np.float32)
     if attention.size != steps * layers * frames:
@@ -204,6 +219,11 @@ def trace_from_msg(message: PolicyTrace) -> Trace:
         solver_index=message.solver_index,
         sigma=message.sigma,
     )
+
+
+def _check_most(what: str, size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"{what} is {size}, allowed: at most {most}")
 
 
 def _floats(values: NDArray) -> array.array:

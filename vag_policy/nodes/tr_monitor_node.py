@@ -16,6 +16,7 @@ from vag_policy.monitoring.heat_map import render
 from vag_policy.monitoring.image_history import ImageHistory
 from vag_policy.monitoring.monitor import Monitor, Reading
 from vag_policy.monitoring.phase import PhaseConfig
+from vag_policy.nodes.bounded import subscribe_bounded
 from vag_policy.nodes.common import (
     ERROR,
     LATEST,
@@ -32,6 +33,8 @@ from vag_policy.nodes.messages import duration_from_ns, image_from_msg, image_to
 from vag_policy.nodes.parameters import Param, ParameterError, declare
 from vag_policy.nodes.tr_markers import describe, markers
 from vag_policy.policy import Trace
+
+_MAX_TRACE_BYTES = 4 * 1024**2  # one of the largest model has 0.1 MB
 
 PARAMETERS = (
     Param("cameras", ("top", "left_wrist", "right_wrist"), "cameras of stacked/image, left to right, for labels"),
@@ -64,20 +67,25 @@ class TrMonitor(Node):
         self._markers = publisher(self, MarkerArray, "temporal_ratio/markers", LATEST)
         self._attention = publisher(self, Image, "temporal_ratio/attention/image", LATEST)
         self._image_subscription: Subscription | None = None
-        subscribe(self, PolicyTrace, "policy_trace", self._on_trace, LATEST)
+        subscribe_bounded(self, PolicyTrace, "policy_trace", self._on_trace, LATEST, _MAX_TRACE_BYTES, self._reject)
         steady_timer(self, 0.5, self._follow_listeners)
         self._diagnostics = Diagnostics(self, "policy", {"temporal ratio": self._check})
 
     def _on_trace(self, message: PolicyTrace) -> None:
-        self._last_trace_s = time.monotonic()
-        self._counts["traces"] += 1
         try:
             trace = trace_from_msg(message)
         except ValueError as error:
-            self._counts["rejected"] += 1
-            self._fault = f"a trace is not usable: {error}"
+            self._reject(str(error))
             return
+        self._last_trace_s = time.monotonic()
+        self._counts["traces"] += 1
         self._take(message, trace)
+
+    def _reject(self, reason: str) -> None:
+        self._last_trace_s = time.monotonic()
+        self._counts["traces"] += 1
+        self._counts["rejected"] += 1
+        self._fault = f"a trace is not usable: {reason}"
 
     def _take(self, message: PolicyTrace, trace: Trace) -> None:
         reading = self._monitor.update(ns_from_stamp(message.header.stamp), message.episode, trace)
