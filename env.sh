@@ -19,8 +19,8 @@ fi
 [ ! -f "$_vag_root/.venv/ros/install/local_setup.sh" ] || COLCON_CURRENT_PREFIX="$_vag_root/.venv/ros/install" . "$_vag_root/.venv/ros/install/local_setup.sh"
 unset COLCON_CURRENT_PREFIX
 # Images of 0.5 MB and more need larger shared-memory segments than Fast DDS's default. Fast DDS 2 (Jazzy) reads
-# the variable with the old name, Fast DDS 3 (Lyrical) the new one.
-export FASTDDS_DEFAULT_PROFILES_FILE="${FASTDDS_DEFAULT_PROFILES_FILE:-$_vag_root/config/fastdds.xml}"
-export FASTRTPS_DEFAULT_PROFILES_FILE="${FASTRTPS_DEFAULT_PROFILES_FILE:-$FASTDDS_DEFAULT_PROFILES_FILE}"
+# the variable with the old name, Fast DDS 3 (Lyrical) the new one; their files differ.
+export FASTDDS_DEFAULT_PROFILES_FILE="${FASTDDS_DEFAULT_PROFILES_FILE:-$_vag_root/config/fastdds3.xml}"
+export FASTRTPS_DEFAULT_PROFILES_FILE="${FASTRTPS_DEFAULT_PROFILES_FILE:-$_vag_root/config/fastdds.xml}"
 export MUJOCO_GL="${MUJOCO_GL:-egl}"
 unset _vag_root _vag_ros
