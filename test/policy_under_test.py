@@ -93,8 +93,9 @@ class SmallPolicy:
 
 def load(values, log_warning) -> SmallPolicy:
     check_names(values, CAMERAS, NAMES)
-    if values["checkpoint"] == "slow":
-        time.sleep(1.0)
+    kind, _, seconds = values["checkpoint"].partition(" ")
+    if kind == "slow":
+        time.sleep(float(seconds or 1.0))
     elif values["checkpoint"]:
         raise PolicyError(f"no checkpoint in {values['checkpoint']}")
     return SmallPolicy()

@@ -24,9 +24,10 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from vag_interfaces.action import RunEpisode
-from vag_interfaces.msg import ActionChunk, PolicyTrace
+from vag_interfaces.msg import ActionChunk, JointCommandStatus, PolicyTrace
 from vag_interfaces.msg import Observation as ObservationMsg
 
+from vag_policy.nodes.common import LATCHED
 from vag_policy.nodes.messages import ns_from_stamp, observation_to_msg, plan_from_msg, stamp_from_ns
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 
@@ -67,6 +68,7 @@ class Rig(Probe):
         self._observations = self.node.create_publisher(ObservationMsg, "observation", 1)
         self._instructions = self.node.create_publisher(String, "instruction", 1)
         self._clock = self.node.create_publisher(Clock, "/clock", 1)
+        self.arms = self.node.create_publisher(JointCommandStatus, "joint_command/status", LATCHED)
         self._client = ActionClient(self.node, RunEpisode, "run_episode")
         self._feed = None
         self.feedback: list[RunEpisode.Feedback] = []
@@ -224,6 +226,39 @@ def test_a_new_instruction_is_a_new_episode_and_an_empty_one_stops(rig):
     rig.instruct("  ")
     rig.status("state", lambda s: s.message == "active: no instruction")
     assert rig.quiet()
+
+
+def test_home_ends_the_episode_and_the_same_instruction_starts_another(rig):
+    rig.stream()
+    rig.wait(rig.arms.get_subscription_count, "a listener of the arms' status")
+    rig.instruct("go")
+    first = rig.next_chunk()
+    rig.arms.publish(JointCommandStatus(mode="policy", episode=first.episode, chunks=1))
+    rig.next_chunk()
+    rig.arms.publish(JointCommandStatus(mode="home", chunks=1))
+    rig.status("state", lambda s: s.message == "active: no instruction")
+    assert rig.quiet()
+    rig.instruct("go")
+    again = rig.next_chunk()
+    assert (again.episode, again.replan) == (first.episode + 1, 0)
+    rig.arms.publish(JointCommandStatus(mode="hold", chunks=1))
+    rig.next_chunk()  # that it was sent home before ends nothing now
+    rig.instruct("")
+    handle = rig.goal("go")
+    rig.next_chunk()
+    rig.arms.publish(JointCommandStatus(mode="home", chunks=2))
+    wrapped = rig.done(handle.get_result_async(), "the result")
+    assert (wrapped.status, wrapped.result.message) == (GoalStatus.STATUS_ABORTED, "the arms were sent home")
+
+
+@pytest.mark.parametrize("length", [2_001, 1_000_000])
+def test_an_endless_instruction_is_refused(rig, length):
+    before = int(values_of(rig.status("observations", bool)).get("refused: instruction", 0))
+    rig.instruct("x" * length)
+    counted = f"{before + 1}"
+    rig.status("observations", lambda s: values_of(s).get("refused: instruction") == counted)
+    assert not rig.goal("x" * length).accepted
+    rig.status("state", lambda s: s.message == "active: no instruction")
 
 
 def test_reset_service_starts_a_new_episode(rig):
@@ -477,6 +512,14 @@ def test_ctrl_c_ends_quickly_with_0_even_during_a_replan(tmp_path):
         assert "shutting down" in wrapped.result.message
         # Gone from the graph at once, not when its lease has run out: the participant was taken down properly.
         rig.wait(lambda: not rig.node.count_publishers("action_chunk"), "its publishers to go", seconds=8.0)
+
+
+def test_stopping_while_the_policy_loads_is_no_error(tmp_path):
+    with running(tmp_path, checkpoint="slow 30") as (node, rig):
+        rig.wait(lambda: rig.state() == "configuring", "a policy that loads")
+        assert node.stop(signal.SIGINT, patience_s=15.0) == 0, node.log()
+        assert "stopped while the policy loaded" in node.log()
+        assert "ERROR" not in node.log()
 
 
 def test_sigterm_while_idle(tmp_path):

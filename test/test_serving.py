@@ -9,6 +9,7 @@ import pytest
 
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.policy import Plan
+from vag_policy.serving.episode_watch import EpisodeWatch
 from vag_policy.serving.session import PlanningSession, SessionConfig
 from vag_policy.serving.statistics import ReplanTimes
 from vag_policy.serving.worker import LatestWorker, WorkerStoppedError
@@ -269,6 +270,32 @@ def test_worker_that_cannot_be_interrupted_is_reported_and_its_callers_are_freed
     release.set()
     assert worker.stop(5.0) is True
     waiting.join()
+
+
+def test_an_episode_ends_when_the_arms_are_sent_home():
+    watch = EpisodeWatch()
+    assert not watch.ended("hold", 0, 0, current=7)
+    assert not watch.ended("policy", 7, 1, current=7)
+    assert watch.ended("home", 0, 1, current=7)
+    # once: what is begun on the way home, or before a chunk of it was taken, is another episode
+    assert not watch.ended("home", 0, 1, current=8)
+    assert not watch.ended("hold", 0, 1, current=8)
+    assert not watch.ended("policy", 8, 2, current=8)
+    assert watch.ended("home", 0, 2, current=8)
+
+
+def test_an_end_is_seen_where_the_move_home_was_not():
+    watch = EpisodeWatch()
+    watch.ended("policy", 7, 3, current=7)
+    assert watch.ended("stopped", 0, 3, current=7)
+
+
+def test_arms_that_start_again_or_follow_others_end_nothing():
+    watch = EpisodeWatch()
+    watch.ended("policy", 7, 3, current=7)
+    assert not watch.ended("disarmed", 0, 0, current=7)  # joint_command was started again
+    watch.ended("policy", 99, 1, current=7)
+    assert not watch.ended("hold", 0, 1, current=7)  # another policy's
 
 
 def test_replan_times_are_medians_by_stage_and_count_misses():

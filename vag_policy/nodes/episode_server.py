@@ -13,7 +13,7 @@ from rclpy.node import Node
 from vag_interfaces.action import RunEpisode
 
 from vag_policy.monitoring.temporal_ratio import summarise
-from vag_policy.nodes.messages import duration_from_ns, ns_from_stamp
+from vag_policy.nodes.messages import MAX_TEXT, duration_from_ns, ns_from_stamp
 from vag_policy.nodes.side_executor import SideThreadExclusiveGroup
 from vag_policy.policy import Plan, PolicyError
 from vag_policy.serving.session import PlanningSession
@@ -123,10 +123,12 @@ class EpisodeServer:
             reason = f"an episode is running on '{self._run.handle.request.instruction}'; cancel it first"
         elif not request.instruction.strip():
             reason = "the instruction is empty"
+        elif len(request.instruction) > MAX_TEXT:
+            reason = f"the instruction has {len(request.instruction)} characters, allowed: at most {MAX_TEXT}"
         elif ns_from_stamp(request.timeout) < 0:
             reason = "the timeout is negative"
         if reason:
-            self._node.get_logger().warning(f"run_episode '{request.instruction}' rejected: {reason}")
+            self._node.get_logger().warning(f"run_episode '{request.instruction[:100]}' rejected: {reason}")
         return GoalResponse.REJECT if reason else GoalResponse.ACCEPT
 
     def _on_accepted(self, handle: ServerGoalHandle) -> None:

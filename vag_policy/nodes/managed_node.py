@@ -14,6 +14,10 @@ from rclpy.node import Node
 from vag_policy.nodes.side_executor import SideThreadGroup
 
 
+class TransitionAbandonedError(Exception):
+    """A transition that the node's end has cut short: no fault."""
+
+
 class ManagedNode(LifecycleNodeMixin, Node):
     """``rclpy.lifecycle.LifecycleNode`` with its sharp edges taken off.
 
@@ -44,6 +48,9 @@ class ManagedNode(LifecycleNodeMixin, Node):
         self.failure = ""
         try:
             body()
+        except TransitionAbandonedError as reason:
+            self.get_logger().info(f"did not {what}: {reason}")
+            return TransitionCallbackReturn.FAILURE
         except Exception as error:
             self.failure = f"cannot {what}: {error or type(error).__name__}"
             self.get_logger().error(self.failure)

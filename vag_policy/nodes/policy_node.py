@@ -19,13 +19,14 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from vag_interfaces.msg import ActionChunk, PolicyTrace
+from vag_interfaces.msg import ActionChunk, JointCommandStatus, PolicyTrace
 from vag_interfaces.msg import Observation as ObservationMsg
 
-from vag_policy.nodes.common import LATEST, Diagnostics, publisher, run, steady_timer, subscribe
+from vag_policy.nodes.bounded import subscribe_bounded
+from vag_policy.nodes.common import LATCHED, LATEST, Diagnostics, publisher, run, steady_timer, subscribe
 from vag_policy.nodes.episode_server import EpisodeServer
-from vag_policy.nodes.managed_node import ManagedNode
-from vag_policy.nodes.messages import image_to_msg, ns_from_stamp, plan_to_msg, trace_to_msg
+from vag_policy.nodes.managed_node import ManagedNode, TransitionAbandonedError
+from vag_policy.nodes.messages import MAX_TEXT, image_to_msg, ns_from_stamp, plan_to_msg, trace_to_msg
 from vag_policy.nodes.parameters import declare
 from vag_policy.nodes.policy_diagnostics import PolicyChecks
 from vag_policy.nodes.policy_loader import load_policy, warm_up
@@ -34,12 +35,15 @@ from vag_policy.nodes.policy_worker import PLANNER_THREAD, Outputs, Planner
 from vag_policy.nodes.scheduling import ask_for_priority
 from vag_policy.nodes.side_executor import SideThreadExecutor
 from vag_policy.policy import Plan, Policy, PolicyError
+from vag_policy.serving.episode_watch import EpisodeWatch
 from vag_policy.serving.session import PlanningSession
+from vag_policy.serving.worker import WorkerStoppedError
 
 LoadPolicy = Callable[[Mapping[str, Any], Callable[[str], Any]], Policy]
 
 _STOP_S = 1.0  # a replan cannot be interrupted: how long a Ctrl-C waits for it
 _CLEANUP_S = 60.0
+_MAX_INSTRUCTION_BYTES = 64 * 1024
 _LATENT_STRIDE = 4  # video frames of a latent frame after the first
 
 
@@ -50,7 +54,8 @@ class PolicyNode(ManagedNode):
       lets no further plan out from that moment on. The arms hold when the chunk they are at has run out; for anything
       quicker there is joint_command's ``~/emergency_stop``.
     - Inference has one thread of its own and always takes the newest observation; the executor never waits for it.
-    - An instruction, from the topic or from the action, starts an episode; only an active node takes one.
+    - An instruction, from the topic or from the action, starts an episode; only an active node takes one. Sending the
+      arms home ends it: the next instruction starts another, even where it is the same.
 
     Args:
         load: makes the policy from the parameter values, on the inference thread.
@@ -68,7 +73,10 @@ class PolicyNode(ManagedNode):
         self._chunks = publisher(self, ActionChunk, "action_chunk", LATEST, lifecycle=True)
         self._traces = publisher(self, PolicyTrace, "policy_trace", LATEST, lifecycle=True)
         self._imagined = publisher(self, Image, "imagined/image", LATEST, lifecycle=True)
-        subscribe(self, String, "instruction", self._on_instruction, LATEST)
+        refuse = self._refuse_instruction
+        subscribe_bounded(self, String, "instruction", self._on_instruction, LATEST, _MAX_INSTRUCTION_BYTES, refuse)
+        self._watch = EpisodeWatch()
+        subscribe(self, JointCommandStatus, "joint_command/status", self._on_arms, LATCHED)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._jumps = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1)), post_callback=self._on_clock_jump
@@ -135,7 +143,10 @@ class PolicyNode(ManagedNode):
         )
         planner = Planner(self._session, self._now_ns, outputs, self._values["imagined_every"])
         self._planner = self._checks.planner = planner
-        planner.load(self._make_policy)
+        try:
+            planner.load(self._make_policy)
+        except WorkerStoppedError:
+            raise TransitionAbandonedError("the node was stopped while the policy loaded") from None
         self._episodes = self._episodes or EpisodeServer(self, self._session, self._why_no_goal)
         self._observations = subscribe(self, ObservationMsg, "observation", self._on_observation, LATEST)
 
@@ -181,8 +192,18 @@ class PolicyNode(ManagedNode):
         if self._planner is not None and self.state_label == "active":
             self._planner.put(message)
 
+    def _on_arms(self, message: JointCommandStatus) -> None:
+        episode = self._session.episode
+        ended = self._watch.ended(message.mode, message.episode, message.chunks, episode)
+        if ended and self._session.instruction:
+            self._halt("the arms were sent home")
+            self.get_logger().info(f"episode {episode} ended: the arms were sent home; idle until the next instruction")
+
     def _on_instruction(self, message: String) -> None:
         text = message.data.strip()
+        if len(text) > MAX_TEXT:
+            self._refuse_instruction(f"{len(text)} characters, allowed: at most {MAX_TEXT}")
+            return
         reason = self._why_not_acting()
         if self._episodes is not None and self._episodes.running:
             reason = "a run_episode goal owns the instruction"
@@ -190,6 +211,10 @@ class PolicyNode(ManagedNode):
             self.get_logger().warning(f"instruction '{text}' ignored: {reason}")
         elif not reason and text != self._session.instruction:
             self._follow(text)
+
+    def _refuse_instruction(self, reason: str) -> None:
+        self._session.refuse("instruction", reason)
+        self.get_logger().warning(f"instruction refused: {reason}", throttle_duration_sec=10.0)
 
     def _follow(self, text: str) -> None:
         if not text:

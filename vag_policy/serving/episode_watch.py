@@ -1,0 +1,31 @@
+"""Whether the arms' side has ended the policy's episode, read from what it says of itself."""
+
+from __future__ import annotations
+
+HOME = "home"
+
+
+class EpisodeWatch:
+    """Compares each status of joint_command with the one before.
+
+    An operator who sends the arms home ends the episode. joint_command takes no more chunks of it, so a policy that
+    went on would plan for nobody, and would take the same instruction, given again, for the one it follows already.
+    """
+
+    def __init__(self) -> None:
+        self._mode = ""
+        self._episode = 0
+
+    def ended(self, mode: str, episode: int, chunks: int, current: int) -> bool:
+        """Take in a status; return whether episode ``current``, the policy's, was ended by it.
+
+        Args:
+            mode: what the arms do.
+            episode: that of the last chunk taken; 0: none, or it was ended.
+            chunks: taken since the start; 0 tells a fresh start from an end.
+            current: the policy's episode.
+        """
+        sent_home = mode == HOME and self._mode != HOME
+        dropped = episode == 0 and chunks > 0 and self._episode == current
+        self._mode, self._episode = mode, episode
+        return sent_home or dropped
