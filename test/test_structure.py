@@ -34,7 +34,7 @@ ALLOWED = {
     "node_logs": set(),
     "yaml_text": set(),
 }
-FREE = {"entry", "nodes", "cli", "cli_data", "cli_eval", "cli_train", "demo", "__init__"}
+FREE = {"entry", "nodes", "cli", "cli_data", "cli_eval", "cli_options", "cli_run", "cli_train", "demo", "__init__"}
 
 
 def imports_of(path: Path) -> set[str]:

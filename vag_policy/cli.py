@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from vag_policy import cli_data, cli_eval, cli_train
+from vag_policy import cli_data, cli_eval, cli_run, cli_train
 from vag_policy.bringup import BringupError, Graph, graph, parse_settings
+from vag_policy.cli_options import finite, known_guidance
 from vag_policy.entry import imports_done
 from vag_policy.node_logs import LogTails
 from vag_policy.rig_file import load_rig
@@ -96,10 +97,12 @@ def up(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("demo_out"),
-    seconds: Annotated[float, typer.Option(min=5.0, help="how long the policy acts")] = 40.0,
+    seconds: Annotated[
+        float, typer.Option(min=5.0, max=3600.0, callback=finite, help="how long the policy acts")
+    ] = 40.0,
     instruction: Annotated[str, typer.Option(help="the task; empty: the scene's own")] = "",
-    seed: Annotated[int, typer.Option(help="of the scene and the policy's noise")] = 0,
-    guidance: Annotated[str, typer.Option(help="none, flat or adaptive")] = "adaptive",
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of the scene and the policy's noise")] = 0,
+    guidance: Annotated[str, typer.Option(callback=known_guidance, help="none, flat or adaptive")] = "adaptive",
     checkpoint: Annotated[str, typer.Option(help="a checkpoint folder; empty: untrained weights")] = "",
 ) -> None:
     """A video-action policy drives a simulated bimanual YAM rig through real ROS 2 processes."""
@@ -109,6 +112,7 @@ def demo(
     raise typer.Exit(run_demo(options))
 
 
+app.command()(cli_run.run)
 app.command()(cli_data.demos)
 app.command()(cli_train.train)
 app.command("eval")(cli_eval.evaluate)

@@ -1,0 +1,149 @@
+"""`vag run` against a graph that has nothing but run_episode."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.executors import MultiThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+from ros_process import PATIENCE_S, claim_domain
+from vag_interfaces.action import RunEpisode
+
+from vag_policy.nodes.messages import duration_from_ns
+
+DOMAIN = claim_domain()
+
+
+class Graph:
+    """Serves run_episode: replans until it is cancelled or has made as many as it was asked for."""
+
+    def __init__(self) -> None:
+        self.goals: list[RunEpisode.Goal] = []
+        self.state = "active"
+        self.fault = ""
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context, domain_id=DOMAIN, signal_handler_options=SignalHandlerOptions.NO)
+        self._node = rclpy.create_node("policy", namespace="rig", context=self._context)
+        self._server = ActionServer(
+            self._node,
+            RunEpisode,
+            "run_episode",
+            self._execute,
+            goal_callback=self._on_goal,
+            cancel_callback=lambda _: CancelResponse.ACCEPT,
+            callback_group=ReentrantCallbackGroup(),
+        )
+        self._diagnostics = self._node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._node.create_timer(0.2, self._diagnose)
+        self._executor = MultiThreadedExecutor(2, context=self._context)
+        self._executor.add_node(self._node)
+        self._thread = threading.Thread(target=self._executor.spin)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._executor.shutdown()
+        self._thread.join()
+        self._server.destroy()
+        self._node.destroy_node()
+        self._context.try_shutdown()
+
+    def _diagnose(self) -> None:
+        mine = DiagnosticStatus(name="rig/policy: state", message=self.state)
+        other = DiagnosticStatus(name="other_rig/policy: state", message="somebody else's")
+        self._diagnostics.publish(DiagnosticArray(status=[other, mine]))
+
+    def _on_goal(self, goal: RunEpisode.Goal) -> GoalResponse:
+        self.goals.append(goal)
+        return GoalResponse.ACCEPT if self.state == "active" else GoalResponse.REJECT
+
+    def _execute(self, handle) -> RunEpisode.Result:
+        wanted, replans = handle.request.max_replans, 0
+        result = RunEpisode.Result(episode=7, duration=duration_from_ns(2_500_000_000))
+        while not handle.is_cancel_requested and not (wanted and replans >= wanted):
+            replans += 1
+            numbers = {"replan_ms": 123.4, "ratio": 0.5, "baseline": 0.25, "guidance_scale": 1.0}
+            handle.publish_feedback(RunEpisode.Feedback(episode=7, replans=replans, **numbers))
+            time.sleep(0.05)
+        if handle.is_cancel_requested:
+            handle.canceled()
+            result.message = "cancelled"
+        elif self.fault:
+            handle.abort()
+            result.message = self.fault
+        else:
+            handle.succeed()
+            result.success, result.message = True, f"{replans} replans"
+        return result
+
+
+@pytest.fixture(scope="module")
+def running():
+    graph = Graph()
+    yield graph
+    graph.stop()
+
+
+@pytest.fixture
+def graph(running):
+    running.goals.clear()
+    running.state, running.fault = "active", ""
+    return running
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(DOMAIN)}
+    environment.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None)
+    command = [sys.executable, "-m", "vag_policy.cli", "run", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True)
+
+
+def vag_run(*arguments: str) -> tuple[int, str, str]:
+    with start(*arguments) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+def test_an_episode_is_shown_as_it_runs_and_ends(graph):
+    code, out, err = vag_run("fold the towel", "--namespace", "/rig", "--max-replans", "3", "--seconds", "1.5")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "replan 1: 123 ms, TR 0.500, TR_0 0.250, s 1.000"
+    assert len(lines) == 4 and lines[-1] == "episode 7, 2.5 s: 3 replans"
+    (goal,) = graph.goals
+    assert (goal.instruction, goal.timeout.sec, goal.timeout.nanosec) == ("fold the towel", 1, 500_000_000)
+
+
+def test_a_fault_is_exit_code_1(graph):
+    graph.fault = "1 replans, and 2 that failed"
+    code, _, err = vag_run("fold the towel", "--namespace", "rig", "--max-replans", "1")
+    assert code == 1 and err == "episode 7, 2.5 s: 1 replans, and 2 that failed\n"
+
+
+def test_ctrl_c_cancels(graph):
+    with start("fold the towel", "--namespace", "rig") as process:
+        assert process.stdout.readline().startswith("replan 1")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err) == (130, "episode 7, 2.5 s: cancelled\n")
+
+
+def test_a_rejection_says_what_the_policy_is(graph):
+    graph.state = "inactive: no checkpoint"
+    code, out, err = vag_run("fold the towel", "--namespace", "rig")
+    assert (code, out) == (2, "")
+    assert err == "vag: the policy rejects the episode 'fold the towel'; it is inactive: no checkpoint\n"
+
+
+def test_no_graph_is_one_sentence(graph):
+    code, out, err = vag_run("fold the towel", "--namespace", "elsewhere")
+    assert (code, out) == (2, "") and not graph.goals
+    assert err == f"vag: no graph answers on /elsewhere/run_episode in ROS domain {DOMAIN}; vag up yam_sim starts one\n"
