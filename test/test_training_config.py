@@ -70,7 +70,7 @@ def test_what_may_change_between_two_sittings(tmp_path):
         ({"learning_rate": 1}, "unknown setting 'learning_rate'; allowed: name, preset, stages"),
         ({"stages": []}, "at least one stage"),
         ({"stages": [{"kind": "joint", "steps": 5, "lr": 1}]}, r"stages\[0\]: setting 'batch' is missing"),
-        ({"stages": [{"kind": "both", "steps": 5, "lr": 1, "batch": 2}]}, "'both'; allowed: joint, video, head"),
+        ({"stages": [{"kind": "both", "steps": 5, "lr": 1, "batch": 2}]}, "'both'; allowed: image, joint, video, head"),
         ({"stages": [{"kind": "joint", "steps": 5, "lr": "fast", "batch": 2}]}, "lr must be a number, got 'fast'"),
         ({"stages": [{"kind": "joint", "steps": 5, "lr": 1, "batch": 2, "cooldown": 6}]}, "cooldown is 6; allowed: 0"),
         (

@@ -77,6 +77,34 @@ def test_two_stage(lora):
     assert changed == names(objective, "head.")
 
 
+@pytest.mark.parametrize("lora", [False, True])
+def test_image_stage_trains_what_makes_the_features_and_the_head(lora):
+    objective = make_objective()
+    if lora:
+        add_lora(objective.backbone, 4)
+    before = {name for name, parameter in objective.named_parameters() if parameter.requires_grad}
+    losses, changed = two_steps(objective, make_stage("image"))
+    assert losses[0] > losses[1] > losses[2]
+    blocks = {name.split(".")[3] for name in changed if ".transformer_blocks." in name}
+    assert blocks == {str(index) for index in range(SETTINGS.video.feature_block)}
+    later = [f".transformer_blocks.{i}." for i in range(SETTINGS.video.feature_block, 9)] + [".norm_out.", ".proj_out."]
+    backbone = {name for name in before if name.startswith("backbone.") and not any(part in name for part in later)}
+    adapters = {name for name in backbone if "lora_" in name}
+    assert changed == (adapters if lora else backbone) | names(objective, "head.")
+
+
+def test_an_image_stage_sees_the_present_frame_alone():
+    objective, stage = make_objective(), make_stage("image")
+    batch, latents = make_batch(stage)
+    assert batch.video_noise.shape[2] == 1
+    loss = objective(batch, latents, stage)["loss"].item()
+    later, first = latents.clone(), latents.clone()
+    later[:, :, 1:] += 1.0
+    first[:, :, 0] += 1.0
+    assert objective(batch, later, stage)["loss"].item() == loss
+    assert objective(batch, first, stage)["loss"].item() != loss
+
+
 def test_the_action_loss_reaches_the_backbone_up_to_the_features():
     """Joint training is more than two trainings side by side."""
     objective = make_objective()

@@ -1,5 +1,7 @@
 """The head against a plainly written one: tokens, mask, velocity, Euler steps, caching, attention mass."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from vam_reference import ReferenceHead, prefix_lm_mask
@@ -244,3 +246,19 @@ def test_wrong_shapes_are_named():
         head.velocity(actions[None], torch.tensor(1.0), state[None], prefix)
     with pytest.raises(ValueError, match=r"state must be \(1, at most 6\), got \(1, 7\)"):
         head.velocity(actions[None], level(1.0), torch.zeros(1, 7, dtype=torch.float64), prefix)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_short_prefix_leaves_state_and_actions_their_places(mode):
+    """Frames that are left out count as if they were there and nobody looked at them."""
+    head, _ = make_head(mode)
+    actions, state, features = make_inputs()
+    first = head.prefix(features[None, :1], level(SIGMA))
+    per_frame = first.tokens.shape[1]
+    moved = head.velocity(actions[None], level(0.5), state[None], replace(first, positions=3 * per_frame))
+    plain = head.velocity(actions[None], level(0.5), state[None], first)
+    assert not torch.allclose(moved, plain, atol=1e-6)
+    # A rotary position enters as a difference: the prefix moved back is the rows moved forward.
+    whole = head.prefix(features[None], level(SIGMA))
+    same = head.velocity(actions[None], level(0.5), state[None], replace(whole, positions=whole.tokens.shape[1]))
+    torch.testing.assert_close(same, head.velocity(actions[None], level(0.5), state[None], whole), rtol=0, atol=0)

@@ -180,7 +180,8 @@ class BatchMaker:
         settings, head = self.settings, self.settings.head
         count, draws = len(samples), stage.action_draws
         width, height = settings.video.latent_size
-        latents = (count, settings.video.backbone.out_channels, settings.video.latent_frames, height, width)
+        frames = 1 if stage.kind == "image" else settings.video.latent_frames
+        latents = (count, settings.video.backbone.out_channels, frames, height, width)
         actions = torch.zeros(count, settings.action_horizon, head.pad)
         for row, sample in enumerate(samples):
             self._check(sample)

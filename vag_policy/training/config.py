@@ -12,7 +12,7 @@ import yaml
 from vag_policy.vam.presets import PRESETS, VamPreset, override, preset
 from vag_policy.video.presets import SIGMA_STEPS
 
-STAGE_KINDS = ("joint", "video", "head")
+STAGE_KINDS = ("image", "joint", "video", "head")
 TUNINGS = ("full", "lora")
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("constant", "cosine")
@@ -125,7 +125,8 @@ class StageConfig:
 
     Attributes:
         kind: ``joint``: video and action loss; ``video``: the backbone alone; ``head``: the head alone, on features
-            of the frozen backbone.
+            of the frozen backbone; ``image``: the action loss from the present image alone, with nothing imagined: a
+            cheap start for a small model, which learns to see before it learns to imagine.
         steps: optimizer steps.
         batch: samples a step, over all processes and accumulated micro-batches.
         accumulate: micro-batches a step.

@@ -1,8 +1,9 @@
-"""Networks and losses of the three kinds of stage, as one module that a distributed wrapper can hold."""
+"""Networks and losses of the kinds of stage, as one module that a distributed wrapper can hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +37,8 @@ class Objective(nn.Module):
 
         Args:
             batch: on the networks' device.
-            latents: (B, C, T, h, w) clean latents of its clips; for ``head`` the features that stand for them,
-                (B, T, rows, columns, width).
+            latents: (B, C, T, h, w) clean latents of its clips, of which ``image`` reads the first; for ``head`` the
+                features that stand for them, (B, T, rows, columns, width).
             stage: kind, weights and draws.
             features_only: give the features of the noised clips, without gradients, and nothing else. (A sharded module
                 gathers its parameters for ``forward`` only.)
@@ -49,6 +50,11 @@ class Objective(nn.Module):
             return {"loss": action, "action": action}
         video = self.settings.video
         text = self.backbone.text(batch.embeddings)[batch.text_index]
+        if stage.kind == "image":
+            anchor = latents[:, :, :1]
+            features = self.backbone.features(anchor, anchor, batch.sigma, text, video.feature_block)
+            action = self._action(batch, features, stage)
+            return {"loss": action, "action": action}
         noisy, anchor = noised(latents, batch.video_noise, batch.sigma), latents[:, :, :1]
         if stage.kind == "video":
             velocity = self.backbone.velocity(noisy, anchor, batch.sigma, text)
@@ -70,6 +76,8 @@ class Objective(nn.Module):
     def _action(self, batch: Batch, features: Tensor, stage: StageConfig) -> Tensor:
         draws = stage.action_draws
         prefix = repeat_prefix(self.head.prefix(features[:, : self.settings.head.frames], batch.sigma), draws)
+        # Where imagined frames are left out, state and actions stand where they will stand behind them.
+        prefix = replace(prefix, positions=self.settings.video_tokens)
         clean = batch.actions.repeat_interleave(draws, dim=0)
         noisy = noised(clean, batch.action_noise, batch.action_time)
         velocity = self.head.velocity(noisy, batch.action_time, batch.state.repeat_interleave(draws, dim=0), prefix)
@@ -84,23 +92,35 @@ def repeat_prefix(prefix: Prefix, times: int) -> Prefix:
     pairs = prefix.keys_values
     if pairs is not None:
         pairs = tuple((k.repeat_interleave(times, 0), v.repeat_interleave(times, 0)) for k, v in pairs)
-    return Prefix(prefix.tokens.repeat_interleave(times, 0), prefix.frames, prefix.grid, pairs)
+    return replace(prefix, tokens=prefix.tokens.repeat_interleave(times, 0), keys_values=pairs)
 
 
 def learning(objective: Objective, stage: StageConfig) -> dict[str, nn.Parameter]:
     """The parameters that learn in ``stage``, by name; every other one is frozen.
 
-    LoRA layers, where there are any, are the only part of the backbone that learns.
+    LoRA layers, where there are any, are the only part of the backbone that learns. What comes after the features is
+    out of an ``image`` stage's reach.
     """
     lora = any("lora_" in name for name, _ in objective.named_parameters())
+    beyond = tuple(_beyond_features(objective.settings)) if stage.kind == "image" else ()
     chosen: dict[str, nn.Parameter] = {}
     for name, parameter in objective.named_parameters():
         in_backbone = name.startswith("backbone.")
         learns = stage.kind != "head" and (not lora or "lora_" in name) if in_backbone else stage.kind != "video"
+        learns = learns and not name.startswith(beyond)
         parameter.requires_grad_(learns)
         if learns:
             chosen[name] = parameter
     return chosen
+
+
+def _beyond_features(settings: VamPreset) -> Iterator[str]:
+    """Beginnings of the names of parameters that the action loss does not reach."""
+    video = settings.video
+    for index in range(video.feature_block, video.backbone.num_layers):
+        yield f"backbone.transformer.transformer_blocks.{index}."
+    for name in ("norm_out", "proj_out"):
+        yield f"backbone.transformer.{name}."
 
 
 def hidden_matrices(named: dict[str, nn.Parameter]) -> Iterator[str]:

@@ -37,12 +37,14 @@ class Prefix:
         frames: latent frames.
         grid: (rows, columns) of tokens in a frame.
         keys_values: each layer's keys and values, where the action timestep does not touch the video rows.
+        positions: places to keep for the prefix, where it has fewer tokens than state and actions expect before them.
     """
 
     tokens: Tensor
     frames: int
     grid: tuple[int, int]
     keys_values: tuple[KeysValues, ...] | None = None
+    positions: int = 0
 
 
 class ActionHead(nn.Module):
@@ -140,7 +142,10 @@ class ActionHead(nn.Module):
         if prefix.keys_values is None:
             x = torch.cat([prefix.tokens, x], dim=1)
             spans = [Span(count, count), *spans]
-        rope = Rope.of(total - x.shape[1], total, self.config.head_dim, x)
+        start = max(prefix.positions, count)
+        rope = Rope.of(start, start + 1 + horizon, self.config.head_dim, x)
+        if prefix.keys_values is None:
+            rope = Rope.of(0, count, self.config.head_dim, x).then(rope)
         for number, layer in enumerate(self.layers, start=1):
             past = None if prefix.keys_values is None else prefix.keys_values[number - 1]
             record = partial(tap.record, number) if tap is not None and tap.wants(number) else None

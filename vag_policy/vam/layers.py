@@ -52,6 +52,10 @@ class Rope:
         angle = position[:, None] / ROPE_THETA**exponent
         return cls(angle.cos(), angle.sin())
 
+    def then(self, other: Rope) -> Rope:
+        """The positions of this run, then the other's."""
+        return Rope(torch.cat([self.cos, other.cos]), torch.cat([self.sin, other.sin]))
+
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate (B, N, heads, head_dim): the first half of the channels is paired with the second (Gemma)."""
         first, second = x.to(self.cos.dtype).chunk(2, dim=-1)
