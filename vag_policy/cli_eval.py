@@ -60,15 +60,16 @@ def evaluate(
     header = {
         "graph": graph_name,
         "policy": policy,
-        "checkpoint": _digest(checkpoint) if checkpoint else "",
+        "checkpoint": digest(checkpoint) if checkpoint else "",
         "split": part,
         "seed": seed,
         "instruction": instruction,
         "seconds": seconds,
         "latency": latency,
         "blank": blank,
-        "settings": {node: {k: v for k, v in table.items() if k != "checkpoint"} for node, table in values.items()},
         "versions": _versions(),
+        **{f"{node}.{name}": value for node, table in values.items() for name, value in table.items()},
+        "policy.checkpoint": "",  # its hash counts, not where it lies
     }
     with Journal(out, header) as journal:
         missing = [trial for trial in chosen if trial.index not in journal.records]
@@ -120,7 +121,11 @@ def graph_parameters(
         "policy": policy_parameters.PARAMETERS,
         "joint_command": joint_command_parameters.PARAMETERS,
     }
-    return graph_values(graph(graph_name, parameters=parameters), tables)
+    specs = graph(graph_name, parameters=parameters)
+    idle = sorted(set(parameters) - set(tables))
+    if idle:
+        raise BringupError(f"node '{idle[0]}' takes no part in an evaluation; these do: {', '.join(tables)}")
+    return graph_values(specs, tables)
 
 
 def loop_config(values: Values, seconds: float, latency: float, blank: bool) -> LoopConfig:
@@ -172,7 +177,7 @@ def _load(values: Mapping[str, Any], _sim: Sim) -> Policy:
     return load_policy(values, lambda text: typer.echo(text, err=True))
 
 
-def _digest(checkpoint: Path) -> str:
+def digest(checkpoint: Path) -> str:
     """A hash of what is in a checkpoint's folder, whatever it is called."""
     import hashlib
 
