@@ -1,5 +1,6 @@
 """Checkpoints: a bit-equal round trip, and errors that name the file and the tensor."""
 
+import copy
 import json
 import shutil
 
@@ -160,6 +161,25 @@ def edit_manifest(folder, edit):
         (lambda m: m["preset"]["video"].update(cameras="top"), "preset.video.cameras must be .*got 'top'"),
         (lambda m: m["preset"]["guidance"].update(mode="x"), "preset.guidance: unknown guidance mode 'x'"),
         (lambda m: m.update(preset=[1]), r"preset must be an object, got \[1\]"),
+        (lambda m: m["preset"]["head"].update(layers=-4), "preset.head: head layers must be 1..1000, got -4"),
+        (lambda m: m["preset"]["head"].update(width=10**18), "preset.head: head width must be 1..65536, got 1000000"),
+        (lambda m: m["preset"].update(period_ns=10**18), "manifest.json: preset: period_ns must be 100000..6e"),
+        (lambda m: m["preset"]["guidance"].update(w_plan=float("nan")), "guidance.w_plan must be .*float.*, got nan"),
+        (lambda m: m["preset"].update(tr_extra_layers=["1"]), r"preset.tr_extra_layers must be tuple\[int, ...\], got"),
+        (lambda m: m["preset"]["video"].update(image_size=[288]), r"video.image_size must be tuple\[int, int\], got"),
+        (lambda m: m["preset"]["video"]["backbone"].update(max_size=[10**400] * 3), "video.backbone: max_size must be"),
+        (
+            lambda m: m["preset"]["video"]["backbone"].update(num_layers=1000, num_attention_heads=64),
+            "head takes features 128 wide, the backbone makes 4096",
+        ),
+        (lambda m: m["normalization"].update(state_mean=[]), "normalization: state_mean has 0 entries, state_std 14"),
+        (lambda m: m["normalization"].update(state_mean=[1e18] * 14), "state_mean must be finite, at most 1e.06"),
+        (lambda m: m["normalization"].update(action_std=[-1.0] * 14), "action_std must be finite and positive, 1e-06"),
+        (lambda m: m["normalization"].update(action_std="wide"), "normalization.action_std must be tuple.*got 'wide'"),
+        (
+            lambda m: m["normalization"].update(state_mean=[10**400] * 14),
+            "normalization.state_mean must be tuple|normalization: ",
+        ),
         (
             lambda m: m["normalization"].update(action_std=[0.0] * 14),
             "normalization: action_std must be finite and pos",
@@ -180,10 +200,51 @@ def test_a_wrong_manifest_is_named(folder, edit, message):
         checkpoint.load(folder)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def leaves(value, path=()):
+    """The place of everything in a JSON object."""
+    for key, inner in value.items():
+        yield (*path, key)
+        if isinstance(inner, dict):
+            yield from leaves(inner, (*path, key))
+        elif isinstance(inner, list) and inner:
+            yield (*path, key, 0)
+
+
+def test_whatever_stands_in_a_manifest_is_used_or_refused(folder):
+    """No value in any place may come out as another error than PolicyError."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    refused = 0
+    for path in leaves(manifest["preset"]):
+        for value in (-1, 10**18, 1e18, "x", None, {}, [[1]], True, float("nan"), 10**400):
+            changed = copy.deepcopy(manifest)
+            place = changed["preset"]
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            (folder / "manifest.json").write_text(json.dumps(changed))
+            try:
+                checkpoint.stored_preset(folder)
+            except PolicyError as error:
+                refused += 1
+                assert "manifest.json: " in str(error)
+    assert refused > 400
+
+
+def test_sizes_that_no_machine_holds_are_a_named_error(saved, monkeypatch):
+    def build(settings):
+        raise RuntimeError("can't allocate memory: you tried to allocate 4 TB")
+
+    monkeypatch.setattr(checkpoint, "VamModel", build)
+    with pytest.raises(
+        PolicyError, match="manifest.json: no model can be made of this preset: RuntimeError: can't all"
+    ):
+        checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff", "[" * 100_000, "9" * 10_000, " " * 5_000_000])
 def test_a_manifest_that_is_no_json_object(folder, text):
     (folder / "manifest.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(PolicyError, match=r"manifest.json (is not readable|must hold a JSON object)"):
+    with pytest.raises(PolicyError, match=r"manifest.json (is not readable|must hold a JSON object|has 5000000)"):
         checkpoint.load(folder)
 
 
@@ -223,6 +284,23 @@ def test_wrong_weights_name_file_and_tensor(folder, network):
     with pytest.raises(PolicyError, match="tensor lora.weight belongs to no part of the model"):
         checkpoint.load(folder)
 
+    path.write_bytes(intact)
+    dtype = load_file(path)[name].dtype
+    for value in (float("nan"), float("inf"), float("-inf")):
+        edit_tensors(path, lambda tensors, value=value: tensors[name].view(-1)[-1:].fill_(value))
+        with pytest.raises(PolicyError) as infinite:
+            checkpoint.load(folder)
+        assert f"{path}: tensor {name} holds {value}, allowed: finite numbers" in str(infinite.value)
+        path.write_bytes(intact)
+    edit_tensors(path, lambda tensors: tensors.update({name: tensors[name].to(torch.int32)}))
+    with pytest.raises(PolicyError, match=f"tensor {name} is of torch.int32, expected something like {dtype}"):
+        checkpoint.load(folder)
+    path.write_bytes(intact)
+    edit_tensors(path, lambda tensors: tensors[name].view(-1)[-1:].fill_(1e38))
+    with pytest.raises(PolicyError, match=f"tensor {name} holds .*at most 65504"):
+        checkpoint.load(folder, dtype=torch.float16)
+
+    path.write_bytes(intact)
     for size in (0, 5, len(intact) // 2, len(intact) - 1):
         path.write_bytes(intact[:size])
         with pytest.raises(PolicyError, match=f"{network}.safetensors is not a readable safetensors file"):

@@ -216,6 +216,8 @@ def test_store_refuses_what_encode_would(cache):
         cache.store("fold the towel", torch.zeros(4, 7))
     with pytest.raises(ValueError, match="floating-point"):
         cache.store("fold the towel", torch.zeros(4, 6, dtype=torch.int32))
+    with pytest.raises(ValueError, match="not finite"):
+        cache.store("fold the towel", torch.full((4, 6), float("nan")))
     assert not cache.folder.exists()
 
 

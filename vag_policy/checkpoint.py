@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,7 +22,7 @@ from vag_policy.policy import PolicyError
 from vag_policy.vam.model import VamModel
 from vag_policy.vam.normalization import Normalization
 from vag_policy.vam.policy import VamPolicy
-from vag_policy.vam.presets import PRESETS, VamPreset, override
+from vag_policy.vam.presets import PRESETS, VamPreset, fits, override
 from vag_policy.vam.untrained import random_policy
 from vag_policy.video.instruction import instruction_encoder
 
@@ -31,6 +31,7 @@ __all__ = ["load", "random_policy", "save", "stored_preset"]
 FORMAT = 1
 FAMILY = "vam"
 MANIFEST = "manifest.json"
+_LARGEST_MANIFEST = 4 * 1024**2
 NETWORKS = ("tokenizer", "backbone", "head")
 EMBEDDINGS = "instructions"
 """Folder of instruction embeddings inside a checkpoint, where the preset's text is not computed on the spot."""
@@ -90,10 +91,13 @@ def load(
         encoder = instruction_encoder(settings.video.text, Path(embeddings or folder / EMBEDDINGS))
     except ValueError as error:
         raise PolicyError(f"{folder}: {error}") from error
-    with _SkipInitialisation():
-        model = VamModel(settings)
+    try:
+        with _SkipInitialisation():
+            model = VamModel(settings)
+    except Exception as error:  # sizes that each may be, and together may not: torch and diffusers raise anything
+        raise PolicyError(f"{where}: no model can be made of this preset: {type(error).__name__}: {error}") from error
     for name in NETWORKS:
-        _load_weights(getattr(model, name), _weights_file(folder, name))
+        _load_weights(getattr(model, name), _weights_file(folder, name), dtype)
     model = model.to(device=device, dtype=dtype)
     try:
         return VamPolicy(model, encoder, normalization, seed)
@@ -133,8 +137,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise PolicyError(f"no checkpoint in {folder}: {MANIFEST} is missing")
     try:
+        size = path.stat().st_size
+        if size > _LARGEST_MANIFEST:
+            raise PolicyError(f"{path} has {size} bytes, allowed: {_LARGEST_MANIFEST}")
         manifest = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except PolicyError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:  # no file, no text, no JSON, or an endless number
         raise PolicyError(f"{path} is not readable: {error}") from error
     if not isinstance(manifest, dict):
         raise PolicyError(f"{path} must hold a JSON object")
@@ -165,26 +174,24 @@ def _build(cls: type[Any], data: Any, where: str) -> Any:
         hint, value = hints[field.name], data[field.name]
         if is_dataclass(hint):
             value = _build(hint, value, f"{where}.{field.name}")  # type: ignore[arg-type]
-        elif not _json_fits(value, get_origin(hint) or hint):
-            raise PolicyError(f"{where}.{field.name} must be {hint}, got {value!r}")
+        elif not fits(value, hint):
+            raise PolicyError(f"{where}.{field.name} must be {hint}, got {_shortened(value)}")
         values[field.name] = value
     try:
         return cls(**values)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise PolicyError(f"{where}: {error}") from error
 
 
-def _json_fits(value: Any, wanted: Any) -> bool:
-    """Whether a JSON value can stand for a field: lists for tuples, integers for floats, no booleans."""
-    if isinstance(value, bool):
-        return wanted is bool
-    stand_ins: dict[Any, Any] = {tuple: list, float: (float, int)}
-    return isinstance(value, stand_ins.get(wanted, wanted))
+def _shortened(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 1000 else "an endless number"
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _load_weights(module: nn.Module, path: Path) -> None:
-    """Replace a module's tensors by those of a file, after comparing every name and shape."""
-    expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+def _load_weights(module: nn.Module, path: Path, dtype: torch.dtype | None) -> None:
+    """Replace a module's tensors by those of a file, after comparing every name, shape and kind of number."""
+    state = module.state_dict()
+    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if not path.is_file():
         others = sorted(other.name for other in path.parent.glob(f"{path.stem}.*"))
         found = f" (found {', '.join(others)}; only safetensors is read)" if others else ""
@@ -204,4 +211,19 @@ def _load_weights(module: nn.Module, path: Path) -> None:
             tensors = {name: file.get_tensor(name).clone() for name in expected}
     except (SafetensorError, OSError) as error:
         raise PolicyError(f"{path} is not a readable safetensors file: {error}") from error
+    for name, tensor in tensors.items():
+        _check_numbers(tensor, state[name], f"{path}: tensor {name}", dtype)
     module.load_state_dict(tensors, assign=True)
+
+
+def _check_numbers(tensor: torch.Tensor, like: torch.Tensor, what: str, dtype: torch.dtype | None) -> None:
+    """Refuse numbers that are not finite in the type they are computed in."""
+    if tensor.is_floating_point() != like.is_floating_point() or tensor.is_complex():
+        raise PolicyError(f"{what} is of {tensor.dtype}, expected something like {like.dtype}")
+    if not tensor.is_floating_point() or not tensor.numel():
+        return
+    largest = torch.finfo(dtype or tensor.dtype).max
+    lowest, highest = (float(value) for value in tensor.aminmax())  # NaN where there is one
+    if not -largest <= lowest <= highest <= largest:
+        bad = next(value for value in (lowest, highest) if not -largest <= value <= largest)
+        raise PolicyError(f"{what} holds {bad}, allowed: finite numbers of at most {largest:g}")

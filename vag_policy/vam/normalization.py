@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from vag_policy.vam.presets import VamPreset
 
+# Robot units beyond these are no robot's, and would overflow in the networks' float32.
+_LARGEST, _SMALLEST_STD = 1e6, 1e-6
+
 
 @dataclass(frozen=True)
 class Normalization:
@@ -38,10 +41,12 @@ class Normalization:
             mean, std = getattr(self, f"{kind}_mean"), getattr(self, f"{kind}_std")
             if len(mean) != len(std):
                 raise ValueError(f"{kind}_mean has {len(mean)} entries, {kind}_std {len(std)}")
-            if not np.isfinite(mean).all():
-                raise ValueError(f"{kind}_mean must be finite, got {mean}")
-            if not (np.isfinite(std).all() and min(std) > 0):
-                raise ValueError(f"{kind}_std must be finite and positive, got {std}")
+            if not mean:
+                raise ValueError(f"{kind}_mean and {kind}_std must not be empty")
+            if not (np.abs(mean) <= _LARGEST).all():
+                raise ValueError(f"{kind}_mean must be finite, at most {_LARGEST:g} in size, got {mean}")
+            if not ((np.array(std) >= _SMALLEST_STD) & (np.array(std) <= _LARGEST)).all():
+                raise ValueError(f"{kind}_std must be finite and positive, {_SMALLEST_STD:g}..{_LARGEST:g}, got {std}")
         if self.relative_actions and len(self.relative_actions) != len(self.action_mean):
             raise ValueError(
                 f"relative_actions has {len(self.relative_actions)} entries, action_mean {len(self.action_mean)}"

@@ -7,15 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from vag_policy.robots.yam import JOINT_NAMES
-from vag_policy.video.presets import VideoPreset, check_latent_frames, video_preset
+from vag_policy.video.presets import VideoPreset, check_latent_frames, check_range, video_preset
 
 PREFIX_MODES = ("per_step", "cached")
 GUIDANCE_MODES = ("none", "flat", "adaptive")
 BASELINES = ("per_step", "mean")
 NULL_BRANCHES = ("features", "rollout")
+
+
+# Far beyond any model, and still no work to build: what is outside is a damaged or malicious file.
+_LARGEST_HEAD = {
+    "layers": 1000,
+    "width": 2**16,
+    "heads": 1024,
+    "head_dim": 4096,
+    "mlp": 2**20,
+    "pad": 4096,
+    "video_width": 2**20,
+    "group": 64,
+    "frames": 24,
+}
+_LARGEST_WEIGHT = 1000.0
+_PERIOD_NS = (100_000, 60_000_000_000)
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -55,10 +71,8 @@ class HeadConfig:
     prefix_mode: str = "per_step"
 
     def __post_init__(self) -> None:
-        for config_field in fields(self):
-            value = getattr(self, config_field.name)
-            if isinstance(value, int) and value < 1:
-                raise ValueError(f"head {config_field.name} must be positive, got {value}")
+        for name, most in _LARGEST_HEAD.items():
+            check_range(f"head {name}", getattr(self, name), 1, most)
         if self.width % 2 or self.head_dim % 2:
             raise ValueError(f"head width and head_dim must be even, got {self.width} and {self.head_dim}")
         _check_choice("prefix_mode", self.prefix_mode, PREFIX_MODES)
@@ -94,8 +108,7 @@ class GuidanceConfig:
         _check_choice("guidance baseline", self.baseline, BASELINES)
         _check_choice("null_branch", self.null_branch, NULL_BRANCHES)
         for name in ("w_lang", "w_plan", "s_max"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"guidance {name} must be finite and not negative, got {getattr(self, name)}")
+            check_range(f"guidance {name}", getattr(self, name), 0, _LARGEST_WEIGHT)
         check_latent_frames(self.plan_frames)
 
 
@@ -138,8 +151,9 @@ class VamPreset:
                 raise ValueError(f"{name} must be 1..{head.pad} distinct names, got {names}")
         if self.action_horizon < 1 or not 1 <= self.execute <= self.action_horizon:
             raise ValueError(f"execute must be 1..action_horizon, got {self.execute} of {self.action_horizon}")
-        if self.period_ns < 1 or self.euler_steps < 1:
-            raise ValueError(f"period_ns and euler_steps must be positive, got {self.period_ns}, {self.euler_steps}")
+        check_range("action_horizon", self.action_horizon, 1, 10_000)
+        check_range("period_ns", self.period_ns, *_PERIOD_NS)
+        check_range("euler_steps", self.euler_steps, 1, 1000)
         for layer in (self.tr_layer, *self.tr_extra_layers):
             if not 1 <= layer <= head.layers:
                 raise ValueError(f"TR layers must be 1..{head.layers}, got {layer}")
@@ -240,10 +254,27 @@ def preset(name: str) -> VamPreset:
     return PRESETS[name]
 
 
-def _check_type(key: str, value: Any, like: Any) -> None:
-    allowed = {float: (float, int), tuple: (tuple, list)}.get(type(like), (type(like),))
-    if not isinstance(value, allowed) or (isinstance(value, bool) and not isinstance(like, bool)):
-        raise ValueError(f"setting {key!r} must be {type(like).__name__}, got {value!r}")
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value as JSON brings it can stand for a field of type ``hint``.
+
+    Lists stand for tuples, element by element, and integers for floats; a boolean is no number, and a number is finite.
+    """
+    if get_origin(hint) is tuple:
+        kinds = get_args(hint)
+        if not isinstance(value, list | tuple):
+            return False
+        if kinds[-1] is Ellipsis:
+            kinds = kinds[:1] * len(value)
+        return len(kinds) == len(value) and all(map(fits, value, kinds))
+    if isinstance(value, bool) or hint is bool:
+        return isinstance(value, bool) and hint is bool
+    if hint is float:
+        return isinstance(value, float | int) and abs(value) < float("inf")
+    return isinstance(value, hint)
+
+
+def _readable(hint: Any) -> str:
+    return str(hint) if get_origin(hint) else hint.__name__
 
 
 def override(config: Any, changes: Mapping[str, Any]) -> Any:
@@ -255,6 +286,7 @@ def override(config: Any, changes: Mapping[str, Any]) -> Any:
     nested: dict[str, dict[str, Any]] = {}
     flat: dict[str, Any] = {}
     names = [config_field.name for config_field in fields(config)]
+    hints = get_type_hints(type(config))
     for key, value in changes.items():
         name, _, rest = key.partition(".")
         if name not in names or bool(rest) != is_dataclass(getattr(config, name)):
@@ -262,6 +294,7 @@ def override(config: Any, changes: Mapping[str, Any]) -> Any:
         if rest:
             nested.setdefault(name, {})[rest] = value
         else:
-            _check_type(key, value, getattr(config, name))
+            if not fits(value, hints[name]):
+                raise ValueError(f"setting {key!r} must be {_readable(hints[name])}, got {value!r}")
             flat[name] = value
     return replace(config, **flat, **{name: override(getattr(config, name), inner) for name, inner in nested.items()})

@@ -160,6 +160,8 @@ class EmbeddingCache:
             raise ValueError(
                 f"{what} is {tuple(embedding.shape)} {embedding.dtype}, expected {expected} of a floating-point type"
             )
+        if not torch.isfinite(embedding).all():
+            raise ValueError(f"{what} holds numbers that are not finite")
 
 
 def instruction_encoder(config: TextConfig, cache: Path | None = None) -> InstructionEncoder:

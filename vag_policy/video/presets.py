@@ -42,9 +42,41 @@ def check_latent_frames(frames: int) -> int:
     return frames
 
 
+def check_range(what: str, value: float | tuple[float, ...], low: float, high: float) -> None:
+    """Raise ValueError unless ``value``, or everything in it, is ``low`` .. ``high``; NaN is not."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if not low <= one <= high:
+            raise ValueError(f"{what} must be {low:g}..{high:g}, got {one}")
+
+
 def video_frames(latent_frames: int) -> int:
     """Video frames that ``latent_frames`` stand for: the first alone, then four each."""
     return 1 + 4 * (latent_frames - 1)
+
+
+# Far beyond any model, and still no work to build: what is outside is a damaged or malicious file.
+_BACKBONE_RANGES = {
+    "in_channels": (3, 4096),
+    "num_attention_heads": (1, 1024),
+    "attention_head_dim": (12, 4096),
+    "num_layers": (1, 1000),
+    "mlp_ratio": (0.01, 100.0),
+    "text_embed_dim": (1, 2**20),
+    "adaln_lora_dim": (1, 2**20),
+    "max_size": (1, 4096),
+    "patch_size": (1, 64),
+    "rope_scale": (0.001, 1000.0),
+    "crossattn_proj_in_channels": (1, 2**20),
+}
+_TOKENIZER_RANGES = {
+    "base_dim": (1, 4096),
+    "z_dim": (1, 4096),
+    "dim_mult": (1, 64),
+    "num_res_blocks": (1, 100),
+    "latents_mean": (-1e6, 1e6),
+    "latents_std": (1e-6, 1e6),
+    "chroma_gain": (1e-3, 1e3),
+}
 
 
 @dataclass(frozen=True)
@@ -88,8 +120,8 @@ class BackboneConfig:
             raise ValueError(
                 f"attention_head_dim must be even and at least 12 (rotary axes), got {self.attention_head_dim}"
             )
-        if self.num_layers < 1 or self.num_attention_heads < 1:
-            raise ValueError(f"need at least one block and one head, got {self.num_layers}, {self.num_attention_heads}")
+        for name, (low, high) in _BACKBONE_RANGES.items():
+            check_range(name, getattr(self, name), low, high)
 
     @property
     def width(self) -> int:
@@ -150,16 +182,18 @@ class TokenizerConfig:
         for name in ("latents_mean", "latents_std"):
             if len(getattr(self, name)) != self.z_dim:
                 raise ValueError(f"{name} must have z_dim={self.z_dim} entries, got {len(getattr(self, name))}")
-        if not all(std > 0 for std in self.latents_std):
-            raise ValueError(f"latents_std must be positive, got {self.latents_std}")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        for name, (low, high) in _TOKENIZER_RANGES.items():
+            check_range(name, getattr(self, name), low, high)
 
     def _check_patch(self) -> None:
         if not 1 <= self.z_dim <= PATCH_VALUES:
             raise ValueError(f"z_dim must be 1..{PATCH_VALUES} (values of a patch), got {self.z_dim}")
         if self.latents_mean or self.latents_std:
             raise ValueError("latents_mean and latents_std must be empty: a patch codec's weights hold its statistics")
-        if not 0 < self.chroma_gain < float("inf"):
-            raise ValueError(f"chroma_gain must be finite and positive, got {self.chroma_gain}")
+        self._check_ranges()
 
     def kwargs(self) -> dict[str, Any]:
         """Keyword arguments of ``AutoencoderKLWan`` (which wants lists)."""
@@ -185,8 +219,8 @@ class TextConfig:
     def __post_init__(self) -> None:
         if self.kind not in TEXT_KINDS:
             raise ValueError(f"unknown text kind {self.kind!r}; allowed: {', '.join(TEXT_KINDS)}")
-        if self.tokens < 1 or self.width < 1:
-            raise ValueError(f"text needs at least one token and one channel, got {self.tokens} x {self.width}")
+        check_range("text tokens", self.tokens, 1, 2**16)
+        check_range("text width", self.width, 1, 2**20)
 
 
 COSMOS_TEXT = TextConfig(kind="cosmos_reason1", tokens=512, width=100352)
@@ -224,7 +258,8 @@ class VideoPreset:
         width, height = self.image_size
         if not self.cameras or len(set(self.cameras)) != len(self.cameras):
             raise ValueError(f"cameras must be distinct names, at least one, got {self.cameras}")
-        if width < 8 or height < 8 or width % 8 or height % 8 or width % len(self.cameras):
+        check_range("image_size", self.image_size, 8, 8192)
+        if width % 8 or height % 8 or width % len(self.cameras):
             raise ValueError(
                 f"image_size must be multiples of 8 and its width divisible by {len(self.cameras)} cameras, "
                 f"got {width}x{height}"
@@ -234,8 +269,7 @@ class VideoPreset:
         if not 0 <= self.sigma_index < SIGMA_STEPS:
             raise ValueError(f"sigma_index must be 0..{SIGMA_STEPS - 1}, got {self.sigma_index}")
         check_latent_frames(self.latent_frames)
-        if self.video_fps < 1:
-            raise ValueError(f"video_fps must be positive, got {self.video_fps}")
+        check_range("video_fps", self.video_fps, 1, 1000)
         if self.tokenizer.z_dim != self.backbone.out_channels:
             raise ValueError(
                 f"the tokenizer makes {self.tokenizer.z_dim} channels, the backbone takes {self.backbone.out_channels}"
