@@ -7,7 +7,7 @@ import pytest
 
 from vag_policy.nodes.camera_sync_diagnostics import OutcomeCheck, StreamCheck
 from vag_policy.nodes.common import ERROR, OK, STALE, WARN
-from vag_policy.observation.stream import StreamStatus
+from vag_policy.observation.stream import Dropped, StreamStatus
 from vag_policy.observation.sync_config import SyncConfig
 from vag_policy.observation.synchronizer import Synchronizer
 
@@ -17,7 +17,6 @@ GOOD = StreamStatus(
     received=300,
     repeats=0,
     gaps=0,
-    unstamped=0,
     rate_hz=30.0,
     silent_ns=10_000_000,
     last_stamp_ns=5,
@@ -62,9 +61,25 @@ def test_losses_warn_in_the_second_in_which_they_happen():
 
 def test_unstamped_messages_warn_while_they_come():
     check = stream_check()
-    level, message, _ = check.report(replace(GOOD, unstamped=7))
+    level, message, _ = check.report(replace(GOOD, dropped=Dropped(unstamped=7)))
     assert level == WARN and message.startswith("7 messages with stamp 0 dropped")
-    assert check.report(replace(GOOD, unstamped=7))[0] == OK
+    assert check.report(replace(GOOD, dropped=Dropped(unstamped=7)))[0] == OK
+
+
+@pytest.mark.parametrize(
+    ("dropped", "words"),
+    [
+        (Dropped(ahead=3, ahead_ns=5_000_000_000), "3 messages stamped 5.000 s ahead of this node's clock dropped"),
+        (Dropped(malformed=2, fault="3 joints are named, 2 positions given"), "2 malformed messages dropped: 3 joints"),
+        (Dropped(unstamped=1, malformed=1, fault="x"), "must stamp them; 1 malformed messages dropped: x"),
+    ],
+)
+def test_each_kind_of_message_that_is_not_used_is_named_while_it_comes(dropped, words):
+    check = stream_check()
+    level, message, values = check.report(replace(GOOD, dropped=dropped))
+    assert level == WARN and words in message
+    assert (values["from the future"], values["malformed"]) == (dropped.ahead, dropped.malformed)
+    assert check.report(replace(GOOD, dropped=dropped))[0] == OK
 
 
 def synchronizer():

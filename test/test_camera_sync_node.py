@@ -16,9 +16,13 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from vag_interfaces.msg import Observation as ObservationMsg
 
+from vag_policy.bringup import graph
 from vag_policy.nodes.camera_sync_parameters import PARAMETERS, gripper_columns, stack_config, sync_config
+from vag_policy.nodes.joint_command_parameters import PARAMETERS as COMMAND_PARAMETERS
+from vag_policy.nodes.joint_command_parameters import make_rig
 from vag_policy.nodes.messages import ns_from_stamp, observation_from_msg
 from vag_policy.nodes.parameters import ParameterError
+from vag_policy.rig_file import load_rig
 
 DOMAIN = claim_domain()
 NODE = ["-m", "vag_policy.nodes.camera_sync_node"]
@@ -252,6 +256,34 @@ def test_messages_without_a_stamp_are_dropped_with_one_warning(rig, probe, topic
     assert node.log().count("stamp 0 dropped") == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda left: left.position.pop(), "7 joints are named, 6 positions given"),
+        (lambda left: left.name.__setitem__(0, "left_joint6"), "joint left_joint6 is named more than once"),
+        (lambda left: left.name.extend(f"j{k}" for k in range(1000)), "1007 joints are named, allowed: at most 1000"),
+    ],
+)
+def test_joint_states_that_contradict_themselves_are_named(rig, probe, topics, change, words):
+    change(rig.joints[0])
+    status = wait_for_status(probe, topics, "joint_states", DiagnosticStatus.WARN, "malformed", words)
+    assert int(values_of(status)["malformed"]) > 0
+    assert_silence(topics)
+
+
+def test_stamps_from_the_future_are_named_and_not_counted_as_lost(rig, probe, topics):
+    before = int(values_of(wait_for_status(probe, topics, "top", DiagnosticStatus.OK))["lost"])
+    rig.frozen["top"] = time.time_ns() + 3_600_000_000_000
+    status = wait_for_status(probe, topics, "top", DiagnosticStatus.WARN, "ahead of this node's clock dropped")
+    assert int(values_of(status)["from the future"]) > 0
+    assert_silence(topics)
+    rig.frozen = {}
+    probe.wait(lambda: len(topics["observation"]) > 3, "Observations again")
+    topics["diagnostics"].clear()
+    status = wait_for_status(probe, topics, "top", DiagnosticStatus.OK)
+    assert int(values_of(status)["lost"]) < before + 300
+
+
 @pytest.mark.parametrize("loop", [1, 2])
 def test_stamps_that_jump_back_are_forgotten_and_observations_go_on(rig, probe, topics, node, loop):
     jumps = node.log().count("went back")
@@ -311,6 +343,20 @@ def test_compressed_cameras_at_a_low_rate(rig, probe, tmp_path):
         assert 80_000_000 < np.median(steps) < 120_000_000
 
 
+def test_a_driver_with_names_of_its_own(rig, probe, tmp_path):
+    parameters = {
+        "joints": ["right_joint7", "left_joint1"],
+        "driver_joint_names": ["grip", "base"],
+        "gripper_joints": ["right_joint7"],
+    }
+    rig.joints[1] = JointState(name=["base", "elbow", "grip"], position=[0.3, 9.0, 0.02375])
+    with another_node(tmp_path, parameters) as second:
+        received = probe.collect(ObservationMsg, "/second/observation")
+        probe.wait(lambda: received, f"Observations with a driver's names; {second.log()}")
+        assert list(received[-1].state_names) == ["right_joint7", "left_joint1"]
+        assert np.allclose(received[-1].state, [0.5, 0.3])
+
+
 def test_simulated_time_is_waited_for(rig, probe, topics, tmp_path):
     """A bag, played: stamps of another day, and a clock that starts late."""
     rig.offset_ns = -3_600_000_000_000
@@ -349,6 +395,8 @@ def test_a_bad_parameter_ends_the_node_with_a_reason(tmp_path):
         ({"joints": ("a", "b", "a")}, "joint a is named more than once"),
         ({"gripper_joints": ("hand",)}, "gripper_joints hand not among the joints: left_joint1"),
         ({"gripper_stroke": 0.0}, "gripper_stroke is 0"),
+        ({"driver_joint_names": ("a", "b")}, "driver_joint_names has 2 names, a, b; one for each of left_joint1"),
+        ({"driver_joint_names": ("a",) * 14}, "joint a is named more than once"),
     ],
 )
 def test_bad_parameters_say_what_is_allowed(change, words):
@@ -365,3 +413,17 @@ def test_parameters_become_configurations():
     assert stack_config(values).size == (672, 168)
     assert gripper_columns(values) == [6, 13]
     assert gripper_columns(values | {"gripper_joints": ("",)}) == []
+
+
+def test_a_rig_file_says_a_drivers_names_once_for_both_who_read_them(tmp_path):
+    file = tmp_path / "rig.yaml"
+    names = [f"axis_{k}" for k in range(14)]
+    file.write_text(
+        f"parameters:\n  camera_sync: {{driver_joint_names: &names {names}}}\n"
+        "  joint_command: {driver_joint_names: *names}\n"
+    )
+    nodes = {spec.name: spec.parameters for spec in graph("yam", load_rig(str(file)))}
+    assert nodes["camera_sync"]["driver_joint_names"] == nodes["joint_command"]["driver_joint_names"] == names
+    values = {param.name: param.default for param in PARAMETERS} | {"driver_joint_names": tuple(names)}
+    commands = {param.name: param.default for param in COMMAND_PARAMETERS} | {"driver_joint_names": tuple(names)}
+    assert sync_config(values).joints == make_rig(commands).names_at_driver == tuple(names)

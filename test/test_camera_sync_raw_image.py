@@ -242,3 +242,11 @@ def test_known_names_are_not_confused_with_others():
     for k in range(100):  # more publishers than are remembered
         message = with_header(JointState(name=[f"j{k}"], position=[1.5]), (2, 0), "frame")
         check_joints(reader.read(serialize_message(message)), message)
+
+
+def test_more_joints_than_any_robot_has_are_refused_unread():
+    reader = JointStateReader()
+    names = [f"joint_{k}" for k in range(1001)]
+    with pytest.raises(CdrError, match="1001 joints are named, allowed: at most 1000"):
+        reader.read(serialize_message(JointState(name=names, position=[0.0] * 1001)))
+    assert len(reader.read(serialize_message(JointState(name=names[:1000], position=[0.0] * 1000))).names) == 1000

@@ -394,7 +394,56 @@ def test_unstamped_messages_are_dropped_and_counted(stamp):
         rig.sync.offer_joints(JOINTS, stamp, np.zeros(3), 0)
     assert rig.take(at=100) == [] and rig.sync.resets == 0
     top, joints = rig.sync.status(100 * MS)
-    assert (top.unstamped, top.received, joints.unstamped, joints.received) == (3, 0, 3, 1)
+    assert (top.dropped.unstamped, top.received, joints.dropped.unstamped, joints.received) == (3, 0, 3, 1)
+
+
+def test_stamps_far_in_the_future_are_dropped_counted_and_spoil_nothing():
+    rig = Rig(cameras=("top",))
+    for k in range(4):
+        now = k * 33 * MS
+        clock = T0 + now
+        late = clock + 3_600_000 * MS
+        rig.joint(k * 33)
+        rig.sync.offer("top", clock, f"top {k}", now, clock_ns=clock)
+        rig.sync.offer("top", late, "another clock's", now, clock_ns=clock)
+        rig.sync.offer_joints(JOINTS, late, np.zeros(3), now, clock)
+        assert len(rig.take(at=k * 33)) == 1
+    top, joints = rig.sync.status(100 * MS)
+    assert (top.dropped.ahead, top.dropped.ahead_ns, top.gaps, top.received) == (4, 3_600_000 * MS, 0, 4)
+    assert (joints.dropped.ahead, joints.gaps, joints.received, rig.sync.resets) == (4, 0, 4, 0)
+
+
+def test_clocks_that_differ_a_little_and_a_clock_that_is_not_known_drop_nothing():
+    rig = Rig(cameras=("top",))
+    rig.sync.offer("top", T0 + 1_000 * MS, "x", 0, clock_ns=T0)  # the bound is inclusive
+    rig.sync.offer("top", T0 + 3_600_000 * MS, "y", 0)
+    (top, _) = rig.sync.status(0)
+    assert (top.dropped.ahead, top.received) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "positions", "words"),
+    [
+        (JOINTS, [1.0, 2.0], "3 joints are named, 2 positions given"),
+        (JOINTS, [1.0, 2.0, 3.0, 4.0], "3 joints are named, 4 positions given"),
+        (JOINTS, [], "3 joints are named, 0 positions given"),
+        ((*JOINTS, "b", "a"), [1.0] * 5, "joint a, b is named more than once"),
+    ],
+)
+def test_joint_states_that_contradict_themselves_are_dropped_counted_and_named(names, positions, words):
+    rig = Rig(cameras=("top",))
+    rig.joint(0, names=names, positions=positions)
+    rig.joint(1)
+    joints = rig.sync.status(2 * MS)[-1]
+    assert (joints.dropped.malformed, joints.dropped.fault, joints.received) == (1, words, 1)
+    (match,) = rig.frame("top", 1)
+    assert match.positions.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_joint_states_of_others_may_be_as_they_like():
+    rig = Rig(cameras=("top",))
+    rig.joint(0, names=("wheel", "wheel"), positions=[1.0])
+    assert rig.sync.status(0)[-1].dropped.malformed == 0
 
 
 def test_a_clock_at_zero_is_waited_for():

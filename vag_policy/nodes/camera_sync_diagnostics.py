@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vag_policy.nodes.common import ERROR, OK, STALE, WARN
-from vag_policy.observation.stream import StreamStatus
+from vag_policy.observation.stream import Dropped, StreamStatus
 from vag_policy.observation.synchronizer import Synchronizer
 
 Report = tuple[bytes, str, Mapping[str, Any]]
@@ -21,29 +21,47 @@ class StreamCheck:
     def __init__(self, topic: str, publishers: Callable[[], int]) -> None:
         self._topic = topic
         self._publishers = publishers
-        self._gaps = self._unstamped = self._received = 0
+        self._gaps = self._received = 0
+        self._dropped = Dropped()
 
     def report(self, status: StreamStatus) -> Report:
         """Level, message and values of ``status``."""
-        gaps, unstamped = status.gaps - self._gaps, status.unstamped - self._unstamped
-        received = status.received - self._received
-        self._gaps, self._unstamped, self._received = status.gaps, status.unstamped, status.received
+        gaps, received = status.gaps - self._gaps, status.received - self._received
+        self._gaps, self._received = status.gaps, status.received
+        fault = self._fault(status.dropped)
         values = {
             "topic": self._topic,
             "rate (Hz)": status.rate_hz,
             "received": status.received,
             "lost": status.gaps,
             "repeated stamps": status.repeats,
-            "without stamp": status.unstamped,
+            "without stamp": status.dropped.unstamped,
+            "from the future": status.dropped.ahead,
+            "malformed": status.dropped.malformed,
             "newest stamp (ns)": status.last_stamp_ns,
         }
-        if unstamped:
-            return WARN, f"{unstamped} messages with stamp 0 dropped: the driver must stamp them", values
+        if fault:
+            return WARN, fault, values
         if status.state != "ok":
             return STALE, self._stale(status), values
         level = WARN if gaps > _TOLERATED * (gaps + received) else OK
         lost = f", {gaps} of {gaps + received} messages lost or never sent" if gaps else ""
         return level, f"{status.rate_hz:.1f} Hz{lost}", values
+
+    def _fault(self, dropped: Dropped) -> str:
+        """Why messages were not used since the last time; the text alone, without what has gone on before."""
+        last, self._dropped = self._dropped, dropped
+        unstamped, ahead = dropped.unstamped - last.unstamped, dropped.ahead - last.ahead
+        malformed = dropped.malformed - last.malformed
+        faults = []
+        if unstamped:
+            faults.append(f"{unstamped} messages with stamp 0 dropped: the driver must stamp them")
+        if ahead:
+            seconds = dropped.ahead_ns / 1e9
+            faults.append(f"{ahead} messages stamped {seconds:.3f} s ahead of this node's clock dropped: clocks differ")
+        if malformed:
+            faults.append(f"{malformed} malformed messages dropped: {dropped.fault}")
+        return "; ".join(faults)
 
     def _stale(self, status: StreamStatus) -> str:
         missing = f"; without a position: {', '.join(status.missing)}" if status.missing else ""

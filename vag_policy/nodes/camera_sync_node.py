@@ -47,6 +47,7 @@ _JOINT_QOS = QoSProfile(depth=128, reliability=ReliabilityPolicy.BEST_EFFORT)
 class _Source:
     """A camera or the joint states. Until something is heard, its gate stays open so that QoS events are seen."""
 
+    name: str
     subscription: Subscription
     gate: Gate
     offer: Offer
@@ -66,10 +67,11 @@ class CameraSyncNode(Node):
         self._stroke: float = values["gripper_stroke"]
         self._read = read_image if values["transport"] == "raw" else read_compressed_image
         self._assembler = Assembler(
-            stack_config(values), self._sync.config.joints, lambda message: self._read(message).frame, self._to_state
+            stack_config(values), values["joints"], lambda message: self._read(message).frame, self._to_state
         )
         self._joint_reader = JointStateReader()
         self._published = self._unreadable = self._resets = 0
+        self._clock_ns = 0
         self._image_problem = ""
         self._last_jump_log = 0
 
@@ -87,10 +89,11 @@ class CameraSyncNode(Node):
         gate = Gate()
 
         def received(message: bytes) -> None:
+            self._clock_ns = self.get_clock().now().nanoseconds
             self._accept(source, message)
             self._advance()
 
-        source = _Source(subscribe(self, kind, topic, received, qos, raw=True, callback_group=gate), gate, offer)
+        source = _Source(name, subscribe(self, kind, topic, received, qos, raw=True, callback_group=gate), gate, offer)
         self._sources[name] = source
 
     def _accept(self, source: _Source, message: bytes) -> None:
@@ -98,28 +101,32 @@ class CameraSyncNode(Node):
         try:
             source.offer(message)
         except CdrError as error:
-            self.get_logger().error(f"dropped a message: {error}", throttle_duration_sec=1.0)
+            self._sync.refuse(source.name, str(error))
+            self.get_logger().error(f"{source.name}: dropped a message: {error}", throttle_duration_sec=10.0)
 
     def _offer(self, camera: str, message: bytes) -> None:
         content = None
         if self._sync.config.frozen_ns:
             # some of the pixels, past the header: about a thousand bytes tell two pictures of a real sensor apart
             content = hash(message[64 :: max(1, len(message) // 1024)])
-        self._sync.offer(camera, read_stamp(message, Image), message, time.monotonic_ns(), content)
+        stamp_ns = read_stamp(message, Image)
+        self._sync.offer(camera, stamp_ns, message, time.monotonic_ns(), content, self._clock_ns)
 
     def _offer_joints(self, message: bytes) -> None:
         joints = self._joint_reader.read(message)
-        self._sync.offer_joints(joints.names, joints.stamp_ns, joints.positions, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        self._sync.offer_joints(joints.names, joints.stamp_ns, joints.positions, now_ns, self._clock_ns)
 
     def _advance(self) -> None:
         """Take what is queued, publish what matches, and decide what to wake up for next."""
+        self._clock_ns = self.get_clock().now().nanoseconds
         for source in self._sources.values():
             while (message := take(source.subscription)) is not None:
                 self._accept(source, message)
         if self._sync.resets != self._resets:
             self._log_jump()
-        now, clock = time.monotonic_ns(), self.get_clock().now().nanoseconds
-        while (match := self._sync.match(now, clock)) is not None:
+        now = time.monotonic_ns()
+        while (match := self._sync.match(now, self._clock_ns)) is not None:
             self._publish(match)
         if self._sync.waiting:
             for camera, stamp, message in self._sync.settled():

@@ -46,6 +46,7 @@ PARAMETERS = (
         range=(0.0, 3600.0),
     ),
     Param("joints", JOINT_NAMES, "joint names, in the order of the state"),
+    Param("driver_joint_names", (), "the drivers' names of the same joints, where they are not ours", element=str),
     Param(
         "gripper_joints",
         tuple(JOINT_NAMES[index] for index in GRIPPER_INDICES),
@@ -75,7 +76,7 @@ def sync_config(values: Mapping[str, Any]) -> SyncConfig:
         return SyncConfig(
             cameras=cameras,
             reference=values["reference_camera"] or cameras[0],
-            joints=values["joints"],
+            joints=_names_at_driver(values),
             slop_ns=_ns(values["slop"]),
             max_age_ns={**ages, JOINT_SOURCE: _ns(values["joint_max_age"])},
             default_max_age_ns=_ns(values["max_age"]),
@@ -112,6 +113,16 @@ def gripper_columns(values: Mapping[str, Any]) -> list[int]:
     if unknown:
         raise ParameterError(f"gripper_joints {', '.join(unknown)} not among the joints: {', '.join(values['joints'])}")
     return [values["joints"].index(name) for name in grippers]
+
+
+def _names_at_driver(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """What ``joint_states`` calls the joints."""
+    theirs, ours = values["driver_joint_names"], values["joints"]
+    if theirs and len(theirs) != len(ours):
+        raise ParameterError(
+            f"driver_joint_names has {len(theirs)} names, {', '.join(theirs)}; one for each of {', '.join(ours)}"
+        )
+    return theirs or ours
 
 
 def _ns(seconds: float) -> int:

@@ -19,6 +19,7 @@ from vag_policy.nodes.messages import ns_from_stamp
 from vag_policy.observation.image_codec import CompressedFrame, RawFrame
 
 _KNOWN = 16  # publishers on one topic
+_NAMES = 1000  # joints of a message; reading more would keep the cameras waiting
 _PADDING = 15
 _BODY = 4  # the encapsulation header; alignment counts from behind it
 _ORDER = {b"\x00\x00": ">", b"\x00\x01": "<"}  # CDR_BE, CDR_LE
@@ -199,7 +200,10 @@ class JointStateReader:
             if buffer.startswith(raw, start):
                 cdr.at = start + len(raw)
                 return names
-        names = tuple(cdr.text() for _ in range(cdr.uint()))
+        count = cdr.uint()
+        if count > _NAMES:
+            raise CdrError(f"JointState: {count} joints are named, allowed: at most {_NAMES}")
+        names = tuple(cdr.text() for _ in range(count))
         if len(known) >= _KNOWN:
             known.clear()
         known[buffer[start : cdr.at]] = names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,6 +56,15 @@ class JointStreams:
         """Forget every message; keep publishers and counters."""
         for publisher in self._publishers.values():
             publisher.stream.clear()
+
+    def fault(self, names: tuple[str, ...], count: int) -> str:
+        """How a message with some of the joints, ``names`` and ``count`` positions, contradicts itself, or nothing."""
+        given = Counter(names)
+        if count == len(names) == len(given) or self._slot.keys().isdisjoint(given):
+            return ""
+        if count != len(names):
+            return f"{len(names)} joints are named, {count} positions given"
+        return f"joint {', '.join(sorted(name for name, times in given.items() if times > 1))} is named more than once"
 
     def find(self, names: tuple[str, ...]) -> tuple[_Publisher, NDArray[np.intp]] | None:
         """Whose message carries ``names``, and which columns of it are wanted; None if none is."""
@@ -134,7 +144,7 @@ class JointStreams:
         for publisher in self._publishers.values():
             publisher.stream.forget_before(stamp)
 
-    def status(self, now: int, max_age: int, unstamped: int) -> StreamStatus:
+    def status(self, now: int, max_age: int) -> StreamStatus:
         """The topic's health: counters over all publishers, and the joints that nobody keeps fresh."""
         publishers = list(self._publishers.values())
         parts = [p.stream.status(JOINT_SOURCE, now, max_age, 0) for p in publishers]
@@ -152,7 +162,6 @@ class JointStreams:
             received=sum(part.received for part in parts),
             repeats=sum(part.repeats for part in parts),
             gaps=sum(part.gaps for part in parts),
-            unstamped=unstamped,
             rate_hz=sum(part.rate_hz for part in parts),
             silent_ns=min(alive, default=-1),
             last_stamp_ns=max((p.last_stamp_ns for p in parts if p.last_stamp_ns is not None), default=None),

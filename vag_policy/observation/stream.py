@@ -7,12 +7,29 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
 _RHYTHM = 31
 _WINDOW_NS = 2_000_000_000
+
+
+@dataclass
+class Dropped:
+    """Messages of a stream that were not used, by why.
+
+    Attributes:
+        unstamped: stamped 0.
+        ahead: stamped in the future; the last of them by ``ahead_ns``.
+        malformed: in contradiction with themselves; ``fault`` says how the last one was.
+    """
+
+    unstamped: int = 0
+    ahead: int = 0
+    ahead_ns: int = 0
+    malformed: int = 0
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,7 +43,7 @@ class StreamStatus:
         received: messages with a new stamp.
         repeats: messages whose stamp had been seen.
         gaps: messages that the stamps say are missing.
-        unstamped: messages dropped for a stamp of 0.
+        dropped: messages not used, by why; a copy.
         rate_hz: arrivals a second over the last two seconds; 0 when silent.
         silent_ns: since the last new stamp arrived, steady clock; -1 before the first.
         last_stamp_ns: newest stamp, or None.
@@ -38,11 +55,11 @@ class StreamStatus:
     received: int
     repeats: int
     gaps: int
-    unstamped: int
     rate_hz: float
     silent_ns: int
     last_stamp_ns: int | None
     missing: tuple[str, ...] = ()
+    dropped: Dropped = field(default_factory=Dropped)
 
 
 class Stream:
@@ -144,7 +161,7 @@ class Stream:
         """For how long, up to ``stamp``, the content has not changed; 0 where nobody looks at the content."""
         return 0 if self._content is None else stamp - self._content[1]
 
-    def status(self, name: str, now: int, max_age: int, frozen: int, unstamped: int = 0) -> StreamStatus:
+    def status(self, name: str, now: int, max_age: int, frozen: int) -> StreamStatus:
         """The stream's health; ``max_age`` on the steady clock, ``frozen`` on the stamps, 0 not to look."""
         period = self.arrival_period(now)
         silent = -1 if self.last_arrival is None else now - self.last_arrival
@@ -162,7 +179,6 @@ class Stream:
             received=self.received,
             repeats=self.repeats,
             gaps=self.gaps,
-            unstamped=unstamped,
             rate_hz=1e9 / period if period and state in ("ok", "frozen") else 0.0,
             silent_ns=silent,
             last_stamp_ns=self.newest,

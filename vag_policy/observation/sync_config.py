@@ -27,6 +27,7 @@ class SyncConfig:
         frozen_ns: a camera with new stamps but the same content for this long is refused; 0 does not look.
         jump_back_ns: a stamp this much older than its stream's newest is a jump (a bag that loops, a simulator
             that is reset), inclusive; a smaller step back is a late message.
+        max_ahead_ns: a stamp this much ahead of the clock is another clock's: the message is dropped.
         frames: kept of each camera.
         joint_messages: kept of each joint-state publisher.
     """
@@ -41,6 +42,7 @@ class SyncConfig:
     period_ns: int = 0
     frozen_ns: int = 0
     jump_back_ns: int = 100 * _MS
+    max_ahead_ns: int = 1000 * _MS
     frames: int = 16
     joint_messages: int = 256
 
@@ -62,7 +64,7 @@ class SyncConfig:
         for name in ("slop_ns", "default_max_age_ns", "max_wait_ns", "period_ns", "frozen_ns"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("jump_back_ns", "frames", "joint_messages"):
+        for name in ("jump_back_ns", "max_ahead_ns", "frames", "joint_messages"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name, age in self.max_age_ns.items():

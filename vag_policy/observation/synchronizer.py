@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from vag_policy.observation.joint_streams import JointStreams
 from vag_policy.observation.observation import JOINT_SOURCE
-from vag_policy.observation.stream import Stream, StreamStatus
+from vag_policy.observation.stream import Dropped, Stream, StreamStatus
 from vag_policy.observation.sync_config import SyncConfig
 
 _OTHER_CLOCK_NS = 60_000_000_000
@@ -81,11 +81,19 @@ class Synchronizer:
         self._cameras = {name: Stream(config.frames) for name in config.cameras}
         self._reference = self._cameras[config.reference]
         self._joints = JointStreams(config.joints, config.joint_messages)
-        self._unstamped = dict.fromkeys((*config.cameras, JOINT_SOURCE), 0)
+        self._dropped = {name: Dropped() for name in (*config.cameras, JOINT_SOURCE)}
         self._open: deque[tuple[int, Any, int]] = deque()  # reference frames: stamp, payload, deadline
         self._due: int | None = None
 
-    def offer(self, camera: str, stamp_ns: int, payload: Any, now_ns: int, content: int | None = None) -> None:
+    def offer(
+        self,
+        camera: str,
+        stamp_ns: int,
+        payload: Any,
+        now_ns: int,
+        content: int | None = None,
+        clock_ns: int = 0,
+    ) -> None:
         """Take a camera's frame.
 
         Args:
@@ -95,6 +103,7 @@ class Synchronizer:
             now_ns: steady clock.
             content: a number that is equal for equal pictures (a hash of some of the bytes), where
                 ``frozen_ns`` is on.
+            clock_ns: the clock that stamps are compared with; 0 where it is not known.
 
         Raises:
             ValueError: an unknown camera.
@@ -102,30 +111,48 @@ class Synchronizer:
         stream = self._cameras.get(camera)
         if stream is None:
             raise ValueError(f"no camera '{camera}'; cameras: {', '.join(self._cameras)}")
-        if not self._admit(camera, stream.newest, stamp_ns):
+        if not self._admit(camera, stream.newest, stamp_ns, clock_ns):
             return
         fresh = stream.add(stamp_ns, payload, now_ns, content)
         if fresh and stream is self._reference and stamp_ns == stream.newest:
             self._open_reference(stamp_ns, payload, now_ns)
 
     def offer_joints(
-        self, names: tuple[str, ...], stamp_ns: int, positions: Sequence[float] | NDArray, now_ns: int
+        self,
+        names: tuple[str, ...],
+        stamp_ns: int,
+        positions: Sequence[float] | NDArray,
+        now_ns: int,
+        clock_ns: int = 0,
     ) -> None:
-        """Take a joint-state message, whole or partial, in any order.
+        """Take a joint-state message, whole or partial, in any order; ``clock_ns`` as for ``offer``.
 
         Messages with the same set of names are one publisher's: publishers with clocks slightly apart may share
-        the topic. Joints that are not configured are ignored, and so is a message without one position a name.
+        the topic. Joints that are not configured are ignored. A message that names a joint twice, or does not give one
+        position a name, is dropped and counted.
         """
-        found = self._joints.find(names)
-        if found is None or len(positions) != len(names):
+        fault = self._joints.fault(names, len(positions))
+        found = None if fault else self._joints.find(names)
+        if fault:
+            self.refuse(JOINT_SOURCE, fault)
+        if found is None:
             return
         publisher, columns = found
-        if self._admit(JOINT_SOURCE, publisher.stream.newest, stamp_ns):
+        if self._admit(JOINT_SOURCE, publisher.stream.newest, stamp_ns, clock_ns):
             publisher.stream.add(stamp_ns, np.asarray(positions, np.float64)[columns], now_ns)
 
-    def _admit(self, name: str, newest: int | None, stamp: int) -> bool:
+    def refuse(self, stream: str, fault: str) -> None:
+        """Count a message of ``stream`` that cannot be used."""
+        dropped = self._dropped[stream]
+        dropped.malformed, dropped.fault = dropped.malformed + 1, fault
+
+    def _admit(self, name: str, newest: int | None, stamp: int, clock: int) -> bool:
+        dropped = self._dropped[name]
         if stamp <= 0:
-            self._unstamped[name] += 1
+            dropped.unstamped += 1
+            return False
+        if clock > 0 and stamp - clock > self.config.max_ahead_ns:
+            dropped.ahead, dropped.ahead_ns = dropped.ahead + 1, stamp - clock
             return False
         if newest is not None and newest - stamp >= self.config.jump_back_ns:
             self.resets += 1
@@ -258,11 +285,11 @@ class Synchronizer:
         """Every stream's health: cameras in order, then ``JOINT_SOURCE``. ``now_ns`` is the steady clock."""
         config = self.config
         cameras = [
-            stream.status(name, now_ns, config.age_limit(name), config.frozen_ns, self._unstamped[name])
+            stream.status(name, now_ns, config.age_limit(name), config.frozen_ns)
             for name, stream in self._cameras.items()
         ]
-        joints = self._joints.status(now_ns, config.age_limit(JOINT_SOURCE), self._unstamped[JOINT_SOURCE])
-        return (*cameras, joints)
+        joints = self._joints.status(now_ns, config.age_limit(JOINT_SOURCE))
+        return tuple(replace(status, dropped=replace(self._dropped[status.name])) for status in (*cameras, joints))
 
 
 def _s(nanoseconds: int) -> str:
