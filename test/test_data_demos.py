@@ -180,7 +180,7 @@ def test_every_instruction_has_its_turn():
     ("arguments", "word"),
     [
         (("--seed", "5"), "demonstrations take seeds 100000 to 999999"),
-        (("--pairs", "nowhere.yaml"), "no split file nowhere.yaml"),
+        (("--pairs", "nowhere.yaml"), "cannot read nowhere.yaml"),
         (("--hold-out", "put the moon in the blue bowl"), "no task 'put the moon in the blue bowl'"),
         (("--hold-out", RED, "--pairs", "a.yaml"), "--pairs and --hold-out exclude each other"),
         (("--width", "33"), "must be even"),

@@ -55,9 +55,12 @@ def test_hold_out():
 
 def test_files_that_are_no_split(tmp_path):
     path = tmp_path / "split.yaml"
-    with pytest.raises(ValueError, match=r"no split file .*split.yaml"):
+    with pytest.raises(ValueError, match=r"cannot read .*split.yaml: No such file"):
         load_split(path)
-    for content in ("[1, 2]", "id: [a]", "{", yaml.safe_dump({"id": [RED], "ood": [], "seeds": {"id": 3}})):
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"split.yaml is not YAML in line 1"):
+        load_split(path)
+    for content in ("[1, 2]", "id: [a]", "", yaml.safe_dump({"id": [RED], "ood": [], "seeds": {"id": 3}})):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"split.yaml is not a split"):
             load_split(path)

@@ -56,20 +56,10 @@ def test_the_demo_starts_the_simulated_graph_and_a_recorder(tmp_path):
     assert specs["yam_sim"].parameters == {"seed": 7}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("info", "--preset", "yan"), "yan"),
-        (("up", "yan"), "no graph 'yan'; known: yam, yam_sim"),
-        (("up", "yam", "--rig", "mine"), "no rig 'mine'; known: i2rt, ros2_control"),
-        (("up", "yam_sim", "--set", "policy.preset"), "--set takes NODE.PARAMETER=VALUE"),
-        (("up", "yam_sim", "--set", "camera.rate=3"), "no node 'camera'; it has: yam_sim, camera_sync"),
-    ],
-)
-def test_bad_words_are_one_line_and_exit_code_2(arguments, words):
-    result = vag(*arguments)
-    assert result.returncode == 2 and words in result.stderr
-    assert "Traceback" not in result.stderr and len(result.stderr.strip().splitlines()) == 1
+def test_bad_words_are_one_line_and_exit_code_2():
+    result = vag("up", "yan")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "vag: no graph 'yan'; known: yam, yam_sim\n"
 
 
 def test_info_prints_one_object():

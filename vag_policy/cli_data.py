@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
+
+from vag_policy import yaml_text
+from vag_policy.cli_options import finite
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from vag_policy.data.demos import Result, Tally
     from vag_policy.data.inspection import Report
     from vag_policy.data.splits import Split
@@ -24,7 +29,7 @@ def demos(
     episodes: Annotated[int, typer.Option(min=1, help="successful demonstrations wanted")],
     out: Annotated[Path, typer.Option(help="dataset folder; one that an earlier run began is gone on with")],
     seed: Annotated[int, typer.Option(help="scene seed of the first attempt")] = 100_000,
-    workers: Annotated[int, typer.Option(min=0, help="processes; 0: one a core")] = 0,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="processes; 0: one a core")] = 0,
     pairs: Annotated[Path | None, typer.Option(help="split file; its id instructions are demonstrated")] = None,
     held_out: Annotated[
         list[str] | None,
@@ -119,14 +124,12 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
 ) -> None:
     """Names, dims, fps, gaps and statistics of a dataset. Exit code 1: something is wrong with it."""
-    import cv2
-
     from vag_policy.data.inspection import as_json as report_as_json
     from vag_policy.data.inspection import contact_sheet
     from vag_policy.data.inspection import inspect as inspect_dataset
     from vag_policy.data.names import NameMap
 
-    name_map = NameMap.from_config(yaml.safe_load(names.read_text())) if names else None
+    name_map = NameMap.from_config(yaml_text.read(names)) if names else None
     report = inspect_dataset(dataset, name_map)
     if sheet is not None:
         try:
@@ -134,9 +137,7 @@ def inspect(
         except ValueError as error:
             report.problems.append(f"no contact sheet: {error}")
         else:
-            sheet.parent.mkdir(parents=True, exist_ok=True)
-            if not cv2.imwrite(str(sheet), picture[..., ::-1]):
-                raise ValueError(f"cannot write {sheet}: is it a PNG file?")
+            _write_png(sheet, picture)
     _print_report(report)
     if as_json:
         typer.echo(json.dumps(report_as_json(report)))
@@ -150,9 +151,12 @@ def from_bag(
     topics: Annotated[Path | None, typer.Option(help="YAML file: which topics hold what")] = None,
     task: Annotated[str, typer.Option(help="the instruction, where the bags record none")] = "",
     fps: Annotated[int, typer.Option(help="frames a second of the dataset")] = 30,
-    longest_gap: Annotated[float, typer.Option(help="seconds a stream may be silent within an episode")] = 0.2,
+    longest_gap: Annotated[
+        float, typer.Option(callback=finite, help="seconds a stream may be silent within an episode")
+    ] = 0.2,
     gripper_stroke: Annotated[
-        float | None, typer.Option(help="gripper position at 1 (open), in the bag's unit; 1: it is 0..1 already")
+        float | None,
+        typer.Option(callback=finite, help="gripper position at 1 (open), in the bag's unit; 1: it is 0..1 already"),
     ] = None,
 ) -> None:
     """Make a LeRobot v3 dataset from recorded bags, resampled to exact frames; gaps are told."""
@@ -162,13 +166,22 @@ def from_bag(
     config = ConvertConfig(fps=fps, task=task, longest_gap_s=longest_gap)
     if gripper_stroke is not None:
         config = replace(config, gripper_stroke=gripper_stroke)
-    where = BagTopics.from_config(yaml.safe_load(topics.read_text()) if topics else {})
+    where = BagTopics.from_config(yaml_text.read(topics) if topics else {})
     result = convert(bags, out, where, config, lambda text: typer.echo(text, err=True))
     for source, silence in result.silences.items():
         typer.echo(f"gaps: {source}: {silence.count}, the longest {silence.longest_s:.3f} s")
     for reason in result.left_out:
         typer.echo(f"left out: {reason}")
     typer.echo(f"{out}: {result.episodes} episodes, {result.frames} frames at {fps} a second")
+
+
+def _write_png(path: Path, picture: NDArray[np.uint8]) -> None:
+    import cv2
+
+    good, data = cv2.imencode(".png", picture[..., ::-1])
+    assert good
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.tobytes())
 
 
 def _print_report(report: Report) -> None:

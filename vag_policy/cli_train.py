@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
+
+from vag_policy import yaml_text
 
 
 def train(
@@ -30,6 +31,7 @@ def train(
     if data:
         changes["data.dataset"] = data
     chosen = load_config(config, changes)
+    _check_dataset(chosen.data.dataset)
     cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
     with Console().status("opening the dataset") as status:
         samples = open_samples(
@@ -43,4 +45,12 @@ def _setting(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ValueError(f"--set takes NAME=VALUE, got '{text}'")
-    return name, yaml.safe_load(value)
+    return name, yaml_text.parse(value, f"--set {text}: the value")
+
+
+def _check_dataset(folder: str) -> None:
+    if folder and not Path(folder, "meta/info.json").is_file():
+        raise ValueError(
+            f"no LeRobot dataset here: {folder}; name yours with --data, or make one of the simulated rig with: "
+            f"vag demos --episodes 600 --out {folder}"
+        )

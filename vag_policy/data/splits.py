@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from vag_policy import yaml_text
 from vag_policy.robots.yam_scene import SceneConfig
 
 PARTS = ("demonstrations", "id", "ood")
@@ -68,13 +67,11 @@ def load_split(path: Path) -> Split:
     Raises:
         ValueError: not such a file; its name is in the message.
     """
+    content = yaml_text.read(path)
     try:
-        content = yaml.safe_load(path.read_text())
         seeds = {name: (int(first), int(last)) for name, (first, last) in content["seeds"].items()}
         return Split(tuple(content["id"]), tuple(content["ood"]), seeds)
-    except OSError as error:
-        raise ValueError(f"no split file {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a split (lists 'id' and 'ood', and 'seeds'): {error}") from error
 
 

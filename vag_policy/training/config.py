@@ -7,8 +7,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-import yaml
-
+from vag_policy import yaml_text
 from vag_policy.vam.presets import PRESETS, VamPreset, override, preset
 from vag_policy.video.presets import SIGMA_STEPS
 
@@ -306,10 +305,7 @@ def load_config(path: Path | str, changes: Mapping[str, Any] | None = None) -> T
         ValueError: unknown or missing settings, or a value that is not allowed; file and setting are named.
     """
     path = Path(path)
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"cannot read the training configuration {path}: {error}") from error
+    content = yaml_text.read(path)
     for key, value in (changes or {}).items():
         _set(content, key.split("."), value, key)
     return _build(TrainConfig, content, str(path))
