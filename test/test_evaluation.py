@@ -47,6 +47,15 @@ def log_of_a_good_episode() -> EpisodeLog:
     return log
 
 
+def test_a_command_to_the_rig_is_one_however_many_messages_carry_it():
+    log = EpisodeLog(BOUNDS)
+    for i in range(5):
+        log.add_command(i * 10 * MS, ["a"], [0.0])
+        log.add_command(i * 10 * MS, ["g"], [0.01])
+    log.add_command(50 * MS, ["a"], [0.0])
+    assert log.commands == 6
+
+
 def test_the_numbers_of_a_good_episode():
     summary = log_of_a_good_episode().summary(0, 10 * SECOND_NS, [])
     assert summary["observation_hz"] == pytest.approx(30.0)

@@ -64,7 +64,11 @@ class JointBounds:
 
 @dataclass
 class EpisodeLog:
-    """Filled by a listener on the graph; all stamps are the listener's clock in nanoseconds."""
+    """Filled by a listener on the graph; all stamps are the listener's clock in nanoseconds.
+
+    ``commands`` counts what the whole rig was sent, as joint_command's status does: the messages to its arms and
+    grippers that belong together are one command.
+    """
 
     bounds: JointBounds
     observations: list[int] = field(default_factory=list)
@@ -78,6 +82,7 @@ class EpisodeLog:
     success: bool = False
     commands: int = 0
     violations: list[str] = field(default_factory=list)
+    _sent: dict[str, int] = field(default_factory=dict)
     _history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def add_observation(self, stamp_ns: int, age_ns: int) -> None:
@@ -92,9 +97,10 @@ class EpisodeLog:
             self.modes.append((stamp_ns, status.mode))
 
     def add_command(self, stamp_ns: int, names: Sequence[str], positions: Sequence[float]) -> None:
-        """A command to a driver; it is checked here, independently of the node that sent it."""
-        self.commands += 1
+        """A message to a driver; it is checked here, independently of the node that sent it."""
         for name, position in zip(names, positions, strict=True):
+            self._sent[name] = self._sent.get(name, 0) + 1
+            self.commands = max(self.commands, self._sent[name])
             self._check(stamp_ns, name, position)
 
     def _check(self, stamp_ns: int, name: str, position: float) -> None:
