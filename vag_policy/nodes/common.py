@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,9 @@ LATCHED = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability
 """Status and descriptions: a late joiner gets the last one."""
 
 OK, WARN, ERROR, STALE = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR, DiagnosticStatus.STALE
+
+TAKE_DOWN_S = 10.0
+"""Longest that taking a node down, and then the process, may take after its ``stop()``."""
 
 Check = Callable[[], tuple[bytes, str, Mapping[str, Any]]]
 
@@ -169,15 +173,28 @@ def run(
                 node.stop()
             if executor is not None:
                 executor.shutdown()
+            _end_by_force_later()
             node.destroy_node()
         rclpy.try_shutdown()
+        faulthandler.cancel_dump_traceback_later()
     return 0
+
+
+def _end_by_force_later() -> None:
+    """End the process, with exit code 1 and a dump of where it hangs, if the middleware does not let it go.
+
+    Shared-memory transports keep locks in memory that a process killed at the wrong moment leaves locked for good; who
+    waits for one holds the interpreter's lock, too, so that nothing written in Python could step in.
+    """
+    faulthandler.dump_traceback_later(TAKE_DOWN_S, exit=True)
 
 
 def main_of(make_node: Callable[[], Node], **options: Any) -> Callable[[], None]:
     """A console script's ``main`` for ``make_node``."""
 
     def main() -> None:
-        sys.exit(run(make_node, **options))
+        code = run(make_node, **options)
+        _end_by_force_later()
+        sys.exit(code)
 
     return main
