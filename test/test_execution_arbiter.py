@@ -774,7 +774,7 @@ def test_the_command_is_continuous_across_every_change_of_source(happenings, mod
             "silent": lambda now, b=bench: setattr(b, "talking", []),
             "heard": lambda now, b=bench: setattr(b, "talking", list(RIG.names)),
             "flush": lambda now, a=arbiter: a.flush("test", now),
-            "put": lambda now, p=somewhere, b=bench: setattr(b, "arms", p),
+            "put": lambda now, p=somewhere, b=bench: setattr(b, "arms", np.clip(p, LIMITS.lower, LIMITS.upper)),
         }
         actions[name](bench.now_ns)
         bench.tick(ticks)
@@ -823,7 +823,7 @@ def test_a_slow_start_of_the_drivers_is_no_fault_until_it_lasts():
     bench.seconds(0.1)
     assert (bench.arbiter.mode, bench.arbiter.reason) == ("hold", "no chunk yet")
     bench.talking = []
-    bench.seconds(4.0)
+    bench.seconds(9.0)
     assert [reports.execution(bench.now_ns)[0], reports.feedback(bench.now_ns)[0]] == ["error", "stale"]
 
 

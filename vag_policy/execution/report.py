@@ -12,7 +12,7 @@ from vag_policy.execution.motion import SECOND_NS
 
 OK, WARN, ERROR, STALE = "ok", "warn", "error", "stale"
 # Drivers and simulators take a while to start; until something was executed that is no fault.
-_GRACE_NS = 5 * SECOND_NS
+_GRACE_NS = 10 * SECOND_NS
 Report = tuple[str, str, dict[str, Any]]
 
 
