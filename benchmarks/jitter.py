@@ -233,7 +233,7 @@ def main() -> None:
     if arguments.role:
         drivers(arguments.role[1]) if arguments.role[0] == "drivers" else together()
         return
-    from vag_policy.bringup import private_domain
+    from vag_policy.processes import private_domain
 
     os.environ["JITTER_RATE"] = str(arguments.rate)
     results = {}

@@ -199,7 +199,7 @@ def main() -> None:
     if arguments.role:
         {"publish": publish, "listen": listen}[arguments.role[0]](arguments.role[1])
         return
-    from vag_policy.bringup import private_domain
+    from vag_policy.processes import private_domain
 
     results = {(node, rate): Result() for rate in (0.0, 10.0) for node in NODES}
     with private_domain() as domain:

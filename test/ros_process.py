@@ -19,7 +19,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 
-from vag_policy.bringup import private_domain
+from vag_policy.processes import private_domain
 
 _CLAIMS = contextlib.ExitStack()
 

@@ -1,25 +1,15 @@
-"""Graph tables, rigs, arguments, and processes that start and stop."""
-
-import os
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
+"""Graph tables and what fills them in: rigs, arguments, settings, namespaces."""
 
 import pytest
-from ros_process import PATIENCE_S, claim_domain
 
 from vag_policy.bringup import (
     GRAPHS,
     BringupError,
-    Graph,
-    NodeSpec,
     argument_parameters,
     arguments,
+    checked_namespace,
     graph,
     parse_settings,
-    private_domain,
     share_directory,
 )
 from vag_policy.rig_file import load_rig
@@ -97,9 +87,9 @@ def test_an_argument_that_no_parameter_can_have_is_refused():
 
 
 @pytest.mark.parametrize("namespace", ["rig 1", "1rig", "a//b", "a-b", "~", "rig/2", "é"])
-def test_a_namespace_that_ros_would_not_take_is_refused(namespace, tmp_path):
+def test_a_namespace_that_ros_would_not_take_is_refused(namespace):
     with pytest.raises(BringupError, match=f"'{namespace}' is no namespace; allowed: letters, digits and _"):
-        Graph(graph("yam"), tmp_path, namespace)
+        checked_namespace(namespace)
 
 
 def test_a_namespaced_graph_keeps_its_frames_to_itself():
@@ -109,24 +99,10 @@ def test_a_namespaced_graph_keeps_its_frames_to_itself():
     assert not [word for word in arguments(spec, None) if word.startswith(("/tf", "__ns"))]
 
 
-def test_a_log_folder_that_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BringupError, match=f"cannot write the nodes' output to {folder}"), Graph((), folder):
-            pass
-
-
 def test_the_simulated_graph_is_the_real_one_and_the_simulator():
     real = [spec.executable for spec in GRAPHS["yam"]]
     simulated = [spec.executable for spec in GRAPHS["yam_sim"]]
     assert simulated == ["yam_sim_node", *real]
-
-
-def test_private_domains_differ_while_held_and_are_free_again():
-    with private_domain() as first, private_domain() as second:
-        assert first != second and {first, second} <= set(range(1, 100))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 23700 + first))
 
 
 def test_share_directory_falls_back_to_an_installed_package(tmp_path, monkeypatch):
@@ -135,65 +111,3 @@ def test_share_directory_falls_back_to_an_installed_package(tmp_path, monkeypatc
     assert share_directory("atlas") == tmp_path / "share/vag_policy/atlas"
     with pytest.raises(BringupError, match="cannot find nowhere of vag_policy"):
         share_directory("nowhere")
-
-
-def test_processes_start_are_seen_to_die_and_are_stopped(tmp_path):
-    good = NodeSpec("recorder", "recorder_node", parameters={"output": str(tmp_path / "bag")})
-    bad = NodeSpec("second", "recorder_node", parameters={"outptu": "typo"})
-    with Graph((good, bad), tmp_path / "logs", environment={"ROS_DOMAIN_ID": str(claim_domain())}) as running:
-        deadline = time.monotonic() + 20
-        while "second" not in running.dead() or not (tmp_path / "bag").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert running.dead() == {"second": 2}
-        assert "has no parameter 'outptu'; it has: exclude, output, topics" in running.epitaph("second")
-        pid = running.process("recorder").pid
-        codes = running.stop()
-    assert codes["recorder"] == 0, "a stop is a clean exit"
-    assert (tmp_path / "bag/metadata.yaml").exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-def test_a_stop_before_a_node_has_started_is_clean(tmp_path):
-    specs = (NodeSpec("recorder", "recorder_node", parameters={"output": str(tmp_path / "bag")}),)
-    with Graph(specs, tmp_path, environment={"ROS_DOMAIN_ID": str(claim_domain())}) as running:
-        codes = running.stop()  # long before its imports are done
-    assert codes == {"recorder": 0} and running.log_of("recorder") == ""
-
-
-STARTER = """
-import sys, time
-from pathlib import Path
-from vag_policy.bringup import Graph, NodeSpec
-folder = Path(sys.argv[1])
-with Graph((NodeSpec("recorder", "recorder_node", parameters={"output": str(folder / "bag")}),), folder) as running:
-    print(running.process("recorder").pid, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_nodes_stop_cleanly_when_their_starter_is_killed(tmp_path):
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(claim_domain())}
-    environment.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None)
-    command = [sys.executable, "-c", STARTER, str(tmp_path)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as starter:
-        node = int(starter.stdout.readline())
-        wait_until(lambda: (tmp_path / "bag").exists(), "the node to run")
-        starter.kill()
-    wait_until(lambda: not alive(node), "the node to end")
-    assert (tmp_path / "bag/metadata.yaml").exists(), "it was stopped, not killed"
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False

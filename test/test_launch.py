@@ -7,6 +7,7 @@ knows only names and arguments that upstream has. Where the real packages are in
 import importlib
 import importlib.util
 import re
+import runpy
 import sys
 import types
 from pathlib import Path
@@ -242,6 +243,25 @@ def test_camera_sync_makes_the_image_that_the_graph_s_policy_takes(name):
     sync, video = values["camera_sync"], video_preset(values["policy"]["preset"])
     assert (len(sync["cameras"]) * sync["tile_width"], sync["tile_height"]) == video.image_size
     assert tuple(sync["cameras"]) == tuple(values["policy"]["cameras"]) == video.cameras
+
+
+def test_everything_that_is_found_in_the_share_folder_is_installed(monkeypatch):
+    said = {}
+    monkeypatch.setattr("setuptools.setup", lambda **options: said.update(options))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    installed = {
+        f"{folder.removeprefix('share/vag_policy/')}/{Path(file).name}"
+        for folder, files in said["data_files"]
+        for file in files
+    }
+    shipped = {
+        str(path.relative_to(ROOT))
+        for folder in ("config", "launch", "urdf")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert shipped <= installed
 
 
 def test_every_parameter_is_described():

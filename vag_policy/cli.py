@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from vag_policy import cli_data, cli_eval, cli_run, cli_train
-from vag_policy.bringup import BringupError, Graph, graph, parse_settings
+from vag_policy.bringup import BringupError, graph, parse_settings
 from vag_policy.cli_options import finite, known_guidance
 from vag_policy.entry import imports_done
 from vag_policy.node_logs import LogTails
+from vag_policy.processes import Graph
 from vag_policy.rig_file import load_rig
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from vag_policy import yaml_text
+from vag_policy.bringup import share_directory
 
 
 def train(
-    config: Annotated[Path, typer.Option(help="configuration file, such as config/train/tiny_yam.yaml")],
+    config: Annotated[Path, typer.Option(help="a configuration below config/train/, such as tiny_yam, or a file")],
     out: Annotated[Path, typer.Option(help="folder of the run; one that was stopped goes on")] = Path("train_out"),
     data: Annotated[str, typer.Option(help="LeRobot dataset; sets data.dataset")] = "",
     max_steps: Annotated[int, typer.Option(min=0, help="stop after so many steps; 0: at the end")] = 0,
@@ -30,7 +31,7 @@ def train(
     changes = dict(_setting(text) for text in settings or [])
     if data:
         changes["data.dataset"] = data
-    chosen = load_config(config, changes)
+    chosen = load_config(_config_file(config), changes)
     _check_dataset(chosen.data.dataset)
     cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
     with Console().status("opening the dataset") as status:
@@ -39,6 +40,17 @@ def train(
         )
     policy = run(chosen, out, samples, max_steps or None)
     typer.echo(f"policy: {policy}")
+
+
+def _config_file(config: Path) -> Path:
+    if config.suffix:
+        return config
+    folder = share_directory("config", "train")
+    shipped = folder / f"{config}.yaml"
+    if not shipped.is_file():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+        raise ValueError(f"no training configuration '{config}'; known: {known}, or the path of a .yaml file")
+    return shipped
 
 
 def _setting(text: str) -> tuple[str, object]:

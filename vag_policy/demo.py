@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from vag_policy.bringup import BringupError, Graph, NodeSpec, graph, private_domain
+from vag_policy.bringup import BringupError, NodeSpec, graph
 from vag_policy.demo_folder import claimed
 from vag_policy.evaluation.episode_log import EpisodeLog, JointBounds, failures
+from vag_policy.processes import Graph, private_domain
 
 if TYPE_CHECKING:
     from vag_policy.nodes.demo_client import DemoClient
