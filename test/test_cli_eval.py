@@ -36,10 +36,10 @@ def test_an_evaluation_goes_on_where_it_stopped(tmp_path):
     asked = ("--policy", "expert", "--out", out, *SHORT)
     result(*asked, "--episodes", 1)
     before = read_journal(out)[1]
-    numbers = result(*asked, "--episodes", 2, "--pictures", 1, "--against", out)
+    numbers = result(*asked, "--episodes", 3, "--workers", 2, "--pictures", 1, "--against", out)
     records = read_journal(out)[1]
-    assert records[0] == before[0] and [record["index"] for record in records] == [0, 1]
-    assert numbers["episodes"] == 2 and numbers["against"]["difference"]["value"] == 0.0
+    assert records[0] == before[0] and [record["index"] for record in records] == [0, 1, 2]
+    assert numbers["episodes"] == 3 and numbers["against"]["difference"]["value"] == 0.0
     assert (out / "failures/episode-0000.png").stat().st_size > 10_000
     outcome = evaluate(*asked, "--episodes", 2, "--set", "policy.execute=10")
     assert isinstance(outcome.exception, ValueError) and "begun with another policy.execute (0, now 10)" in str(outcome.exception)
