@@ -20,10 +20,7 @@ _ALLOWED = {
 }
 
 
-_QOS = (
-    "allowed in qos_overrides: depth (0 or more), history (keep_last, keep_all), reliability (reliable, best_effort), "
-    "durability (volatile, transient_local)"
-)
+_QOS = "allowed in qos_overrides: depth (0 or more), history (keep_last, keep_all), reliability (reliable, best_effort)"
 
 
 @contextlib.contextmanager
