@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import rclpy
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
@@ -91,7 +92,8 @@ class Probe:
 
     def _spin(self) -> None:
         while not self._stopping.is_set():
-            self._executor.spin_once(timeout_sec=0.05)
+            with contextlib.suppress(InvalidHandle):  # the test has destroyed what was about to be waited for
+                self._executor.spin_once(timeout_sec=0.05)
 
     def __enter__(self) -> Probe:
         return self

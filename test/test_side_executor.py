@@ -10,8 +10,9 @@ import rclpy
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from ros_process import claim_domain
+from std_msgs.msg import String
 
-from vag_policy.nodes.common import steady_timer
+from vag_policy.nodes.common import LATEST, steady_timer, subscribe
 from vag_policy.nodes.side_executor import SideThreadExclusiveGroup, SideThreadExecutor, SideThreadGroup
 
 DOMAIN = claim_domain()
@@ -108,3 +109,22 @@ def test_shutdown_waits_for_callbacks_under_way(spinning):
     spin_until(executor, started.is_set)
     executor.shutdown()
     assert done == [1]
+
+
+def test_what_another_thread_destroys_while_it_is_waited_for_is_no_error(spinning, monkeypatch):
+    node, executor = spinning
+    subscription = subscribe(node, String, "chatter", print, LATEST)  # its QoS event is waited for, too
+    event = subscription.event_handlers[0]
+    can_execute = executor.can_execute
+
+    def destroy_then(entity) -> bool:
+        answer = can_execute(entity)
+        if entity is event:
+            node.destroy_subscription(subscription)
+        return answer
+
+    monkeypatch.setattr(executor, "can_execute", destroy_then)
+    fired = []
+    once(node, lambda: fired.append(True), SideThreadGroup())
+    spin_until(executor, lambda: fired)
+    assert subscription not in node.subscriptions

@@ -43,7 +43,12 @@ PARAMETERS = (
     Param("feedback_timeout", 0.2, "silence of a joint after which the arms hold, s", (0.02, 2.0)),
     Param("command_timeout", 1.0, "silence of the policy after which it is reported, s", (0.1, 60.0)),
     Param("teleop_timeout", 0.5, "silence of the operator after which the arms hold, s", (0.05, 5.0)),
-    Param("displaced", "stop", "an arm found elsewhere than sent: latch the stop, or hold where it comes to rest", choices=DISPLACED),
+    Param(
+        "displaced",
+        "stop",
+        "an arm found elsewhere than sent: latch the stop, or hold where it comes to rest",
+        choices=DISPLACED,
+    ),
     Param("displacement", 0.2, "how far elsewhere, rad", (0.05, 3.0)),
     # Drivers
     Param("command_interface", "trajectory", "JointTrajectory or Float64MultiArray (forward)", choices=INTERFACES),

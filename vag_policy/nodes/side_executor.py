@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor, ShutdownException, TimeoutException
 from rclpy.task import Task
 
@@ -47,6 +48,8 @@ class SideThreadExecutor(Executor):
             task, entity, _node = self.wait_for_ready_callbacks(timeout_sec)
         except (ShutdownException, TimeoutException):
             return
+        except InvalidHandle:
+            return  # a side thread has destroyed something that was about to be waited for
         if entity is not None and not isinstance(entity.callback_group, SideThread):
             task()
             task.result()
