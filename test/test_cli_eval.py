@@ -42,7 +42,8 @@ def test_an_evaluation_goes_on_where_it_stopped(tmp_path):
     assert numbers["episodes"] == 3 and numbers["against"]["difference"]["value"] == 0.0
     assert (out / "failures/episode-0000.png").stat().st_size > 10_000
     outcome = evaluate(*asked, "--episodes", 2, "--set", "policy.execute=10")
-    assert isinstance(outcome.exception, ValueError) and "begun with another policy.execute (0, now 10)" in str(outcome.exception)
+    assert isinstance(outcome.exception, ValueError)
+    assert "begun with another policy.execute (0, now 10)" in str(outcome.exception)
 
 
 def test_a_checkpoint_is_measured(checkpoint):
