@@ -12,9 +12,10 @@ import time
 import numpy as np
 import pytest
 import rclpy
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.serialization import serialize_message
-from ros_process import claim_domain
+from ros_process import PATIENCE_S, claim_domain
 from rosbags.highlevel import AnyReader
 from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_typestore
@@ -23,7 +24,9 @@ from std_msgs.msg import String
 from vag_interfaces.msg import TemporalRatio
 
 from vag_policy.data.bag_writer import BagError, BagWriter, TopicQos, add_type
+from vag_policy.nodes.common import ERROR, OK
 from vag_policy.nodes.messages import image_to_msg
+from vag_policy.nodes.recorder_node import Recorder
 
 DOMAIN = claim_domain()
 
@@ -92,6 +95,33 @@ def test_a_bag_leaves_space_on_its_disk(tmp_path):
     with pytest.raises(BagError, match=r"cannot write a bag to .*/second: only [\d.]+ MB free"):
         BagWriter(tmp_path / "second", least_free=1 << 60).__enter__()
     assert not (tmp_path / "second").exists()
+
+
+def test_a_recorder_outlives_its_bag_and_reports_an_error(tmp_path):
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=DOMAIN)
+    output = Parameter("output", value=str(tmp_path / "bag"))
+    node = Recorder(context=context, parameter_overrides=[output, Parameter("topics", value=["/x"])])
+    try:
+        node.create_publisher(String, "/x", 1)
+        deadline = time.monotonic() + PATIENCE_S
+        while not node._recorded:  # the graph knows of the publisher a moment later
+            assert time.monotonic() < deadline
+            node._discover()
+        assert node._check()[0] == OK
+        node._bag._least_free = 1 << 60
+        for _ in range(3):
+            node._write("/x", serialize_message(String(data="a" * 1_100_000)))
+        level, message, values = node._check()
+        assert level == ERROR and re.match(f"the bag {tmp_path}/bag ended early: only .* MB free", message)
+        assert values["messages"] == 0
+        node._discover()
+        assert not node._recorded
+        node.stop()
+    finally:
+        node.destroy_node()
+        rclpy.shutdown(context=context)
+    assert messages_of(tmp_path / "bag") == []
 
 
 @pytest.mark.parametrize(
