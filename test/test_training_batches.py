@@ -14,6 +14,7 @@ from training_support import SETTINGS, TASKS, SyntheticSamples, make_maker, make
 from vag_policy.training.batches import Place, Prefetcher, latent_validity
 from vag_policy.training.data import MIN_STD, fit_normalization, is_gripper
 from vag_policy.vam.normalization import Normalization
+from vag_policy.vam.presets import preset
 
 STAGE = make_stage(batch=4, action_draws=3)
 PLACE = Place(seed=1, stage=0, step=5)
@@ -110,6 +111,29 @@ def test_normalization_is_measured_on_valid_actions_counted_from_the_state():
     assert not any(absolute.relative_actions) and absolute.action_std[0] > 5 * normalization.action_std[0]
     np.testing.assert_allclose(absolute.state_std, np.stack([samples[i].state for i in range(40)]).std(0), rtol=1e-5)
     assert is_gripper("left_gripper.pos") and not is_gripper("left_joint6")
+
+
+def test_relative_actions_are_scaled_step_by_step():
+    samples = SyntheticSamples(40)
+    normalization = fit_normalization(samples, SETTINGS, relative=True, stepwise=True)
+    rows = [samples[i] for i in range(40)]
+    units = np.stack(
+        [normalization.normalize_actions(s.actions, normalization.reference(s.state, SETTINGS)) for s in rows]
+    )
+    valid = np.stack([s.actions_valid for s in rows])
+    joints = np.array(normalization.relative_actions)
+    for step in range(SETTINGS.action_horizon):  # every step has unit size, where one scale would give 1/6 at the first
+        assert np.square(units[valid[:, step], step][:, joints]).mean() == pytest.approx(1.0, rel=1e-4)
+    assert units[valid][:, ~joints].std() == pytest.approx(1.0, rel=0.1)  # grippers as ever
+    sample = rows[3]
+    reference = normalization.reference(sample.state, SETTINGS)
+    back = normalization.denormalize_actions(units[3], reference)
+    np.testing.assert_allclose(back, sample.actions, atol=1e-5)
+    normalization.check(SETTINGS)
+    with pytest.raises(ValueError, match="step_scale has 6 steps, preset 'tiny' has 50"):
+        normalization.check(preset("tiny"))
+    with pytest.raises(ValueError, match="step_scale must be"):
+        replace(normalization, step_scale=(0.0,) * 6)
 
 
 def test_relative_actions_need_their_state():

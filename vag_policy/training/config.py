@@ -43,6 +43,7 @@ class DataConfig:
         relative_actions: train on differences from the measured state (grippers stay absolute), where actions and
             state have the same names; it makes the first actions easy for a small head. The policy's plans are
             absolute either way.
+        step_scale: scale relative actions step by step of the chunk, not all alike (``Normalization.step_scale``).
         text_dropout: share of samples whose instruction is replaced by the null text, which the language branch of
             guidance uses.
         embeddings: folder of instruction embeddings, for presets that read them.
@@ -54,6 +55,7 @@ class DataConfig:
     workers: int = 1
     names: dict[str, Any] = field(default_factory=dict)
     relative_actions: bool = False
+    step_scale: bool = False
     text_dropout: float = 0.0
     embeddings: str = ""
 
@@ -61,6 +63,8 @@ class DataConfig:
         _within("data.every", self.every, 1)
         _within("data.workers", self.workers, 1)
         _within("data.text_dropout", self.text_dropout, 0.0, 1.0)
+        if self.step_scale and not self.relative_actions:
+            raise ValueError("data.step_scale is for relative actions; set data.relative_actions too")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ MIN_STD = 0.02
 """Least standard deviation that is divided by, in robot units (rad, gripper opening): the noise of a joint that hardly
 moves must not be blown up to unit variance."""
 
+MIN_STEP_SCALE = 0.05
+"""Least scale of a chunk's step: where nothing has moved yet there is only noise to resolve."""
+
 _ENDS = 4096  # samples that statistics of relative actions are taken from
 
 
@@ -50,7 +53,9 @@ def open_samples(
     return Samples(dataset, frames, clips)
 
 
-def fit_normalization(samples: SampleSource, settings: VamPreset, relative: bool, seed: int = 0) -> Normalization:
+def fit_normalization(
+    samples: SampleSource, settings: VamPreset, relative: bool, seed: int = 0, stepwise: bool = False
+) -> Normalization:
     """Mean and standard deviation of state and valid actions over (at most 4096) samples.
 
     Args:
@@ -58,6 +63,7 @@ def fit_normalization(samples: SampleSource, settings: VamPreset, relative: bool
         settings: names.
         relative: whether actions with a state entry of the same name, grippers apart, are counted from it.
         seed: of the choice of samples.
+        stepwise: measure the scale of relative actions at each step of the chunk, about 0, where they start.
     """
     flags = tuple(relative and name in settings.state_names and not is_gripper(name) for name in settings.action_names)
     unit = Normalization(
@@ -67,14 +73,29 @@ def fit_normalization(samples: SampleSource, settings: VamPreset, relative: bool
         (1.0,) * len(flags),
         flags,
     )
+    horizon = settings.action_horizon
     chosen = np.random.default_rng(seed).permutation(len(samples))[:_ENDS]
-    states, actions = [], []
+    states, actions, steps = [], [], []
     for index in chosen:
         sample = samples[int(index)]
         states.append(sample.state)
         reference = unit.reference(sample.state, settings)
         actions.append((sample.actions - reference)[sample.actions_valid])
-    return Normalization(*_statistics(np.stack(states)), *_statistics(np.concatenate(actions)), flags)
+        steps.append(np.flatnonzero(sample.actions_valid))
+    state, rows = _statistics(np.stack(states)), np.concatenate(actions)
+    action = _statistics(rows)
+    if not (stepwise and relative):
+        return Normalization(*state, *action, flags)
+    mean, std = (np.array(values) for values in action)
+    std = np.where(flags, np.sqrt(np.square(rows.astype(np.float64)).mean(0)).clip(MIN_STD), std)
+    moving = np.array(flags)
+    units = np.square(rows[:, moving] / std[moving]).mean(1)
+    step = np.concatenate(steps)
+    scale = [np.sqrt(units[step == number].mean()) if (step == number).any() else 1.0 for number in range(horizon)]
+    centre = np.where(flags, 0.0, mean)
+    return Normalization(
+        *state, tuple(centre.tolist()), tuple(std.tolist()), flags, tuple(np.clip(scale, MIN_STEP_SCALE, None).tolist())
+    )
 
 
 def is_gripper(name: str) -> bool:

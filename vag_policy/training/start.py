@@ -43,7 +43,10 @@ def start_policy(config: TrainConfig, samples: SampleSource) -> VamPolicy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = _new_model(config, settings, samples)
-    return VamPolicy(model, encoder, fit_normalization(samples, settings, config.data.relative_actions, config.seed))
+    normalization = fit_normalization(
+        samples, settings, config.data.relative_actions, config.seed, config.data.step_scale
+    )
+    return VamPolicy(model, encoder, normalization)
 
 
 def _new_model(config: TrainConfig, settings: VamPreset, samples: SampleSource) -> VamModel:

@@ -25,6 +25,8 @@ class Normalization:
         action_mean, action_std: one for each action name, in robot units.
         relative_actions: for each action name, whether the network gives the action as a difference from the state
             entry of the same name (openpi's delta actions); empty: none does. Plans hold absolute targets either way.
+        step_scale: for each step of a chunk, what multiplies ``action_std`` of relative actions there; empty: 1. They
+            grow along the chunk, and on one scale a flow would hardly resolve the first ones.
     """
 
     state_mean: tuple[float, ...]
@@ -32,9 +34,10 @@ class Normalization:
     action_mean: tuple[float, ...]
     action_std: tuple[float, ...]
     relative_actions: tuple[bool, ...] = ()
+    step_scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("state_mean", "state_std", "action_mean", "action_std"):
+        for name in ("state_mean", "state_std", "action_mean", "action_std", "step_scale"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         object.__setattr__(self, "relative_actions", tuple(self.relative_actions))
         for kind in ("state", "action"):
@@ -47,6 +50,8 @@ class Normalization:
                 raise ValueError(f"{kind}_mean must be finite, at most {_LARGEST:g} in size, got {mean}")
             if not ((np.array(std) >= _SMALLEST_STD) & (np.array(std) <= _LARGEST)).all():
                 raise ValueError(f"{kind}_std must be finite and positive, {_SMALLEST_STD:g}..{_LARGEST:g}, got {std}")
+        if not all(_SMALLEST_STD <= value <= _LARGEST for value in self.step_scale):
+            raise ValueError(f"step_scale must be {_SMALLEST_STD:g}..{_LARGEST:g} everywhere, got {self.step_scale}")
         if self.relative_actions and len(self.relative_actions) != len(self.action_mean):
             raise ValueError(
                 f"relative_actions has {len(self.relative_actions)} entries, action_mean {len(self.action_mean)}"
@@ -59,6 +64,10 @@ class Normalization:
             if count != len(names):
                 raise ValueError(f"normalization has {count} {kind} entries, preset {preset.name!r} has {len(names)}")
         relative = zip(preset.action_names, self.relative_actions, strict=False)  # no flags: none is relative
+        if self.step_scale and len(self.step_scale) != preset.action_horizon:
+            raise ValueError(
+                f"step_scale has {len(self.step_scale)} steps, preset {preset.name!r} has {preset.action_horizon}"
+            )
         missing = [name for name, flag in relative if flag and name not in preset.state_names]
         if missing:
             raise ValueError(f"relative actions {', '.join(missing)} are no state entries of preset {preset.name!r}")
@@ -77,10 +86,17 @@ class Normalization:
         self, actions: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.float32]:
         """(A_H, A_D) in robot units, counted from ``reference`` -> (A_H, A_D) float32 of unit scale."""
-        return ((actions - reference - np.array(self.action_mean)) / np.array(self.action_std)).astype(np.float32)
+        return ((actions - reference - np.array(self.action_mean)) / self._action_scale()).astype(np.float32)
 
     def denormalize_actions(
         self, actions: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.float64]:
         """(A_H, A_D) of unit scale -> (A_H, A_D) float64 in robot units; the inverse of ``normalize_actions``."""
-        return actions.astype(np.float64) * np.array(self.action_std) + np.array(self.action_mean) + reference
+        return actions.astype(np.float64) * self._action_scale() + np.array(self.action_mean) + reference
+
+    def _action_scale(self) -> NDArray[np.float64]:
+        """(A_D,) or (A_H, A_D) robot units for one unit of an action."""
+        std = np.array(self.action_std)
+        if not self.step_scale or not any(self.relative_actions):
+            return std
+        return np.where(self.relative_actions, np.array(self.step_scale)[:, None] * std, std)
