@@ -362,8 +362,9 @@ def test_a_malformed_chunk_is_refused(arms):
 def test_absurd_messages_are_refused_by_name_and_the_node_goes_on(arms):
     crowd = JointState(name=[f"joint_{k}" for k in range(20_000)], position=array.array("d", bytes(8 * 20_000)))
     crowd.header.stamp = stamp_from_ns(time.time_ns())
-    arms._states.publish(crowd)
+    again = arms.node.create_timer(0.2, lambda: arms._states.publish(crowd))  # best effort: one may be lost
     assert arms.check("joint_states", DiagnosticStatus.WARN, "bytes on 'joint_states', allowed: 131072")
+    arms.node.destroy_timer(again)
     for rows, words in ((15_000, "horizon is 15000, allowed: at most 10000"), (30_000, "bytes on 'action_chunk'")):
         arms.send(np.tile(HOME, (rows, 1)))
         arms.until("hold", words)
