@@ -117,3 +117,23 @@ def test_bad_input_is_said(arguments, words, places, monkeypatch, capsys):
 def test_every_command_is_in_the_table():
     commands = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
     assert commands - {"eval"} <= {arguments[0] for arguments, _ in TABLE}
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (SystemExit(3), 3, ""),
+        (ValueError("no such thing"), 2, "vag: no such thing\n"),
+        (PermissionError(13, "Permission denied", "/etc/shadow"), 2, "vag: /etc/shadow: Permission denied\n"),
+        (OSError("no space"), 2, "vag: no space\n"),
+    ],
+)
+def test_what_a_command_raises_ends_the_program(raised, code, words, monkeypatch, capsys):
+    def app():
+        raise raised
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, capsys.readouterr().err) == (code, words)

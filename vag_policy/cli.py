@@ -32,6 +32,8 @@ def _run() -> Any:
         app()
     except SystemExit as end:
         return end.code
+    except KeyboardInterrupt:  # typer catches it inside commands alone
+        return 130
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error
         typer.echo(f"vag: {reason}", err=True)
