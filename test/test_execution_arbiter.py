@@ -363,6 +363,27 @@ def test_a_chunk_that_saw_the_arms_near_the_end_of_the_ramp_is_as_good_as_any():
     check_smooth(bench)
 
 
+@pytest.mark.parametrize("beside", [0.0, 0.15])
+@pytest.mark.parametrize("mode", ["blocking", "async"])
+def test_of_chunks_that_come_while_the_ramp_runs_the_newest_is_played_and_no_older_one(mode, beside):
+    """As a policy makes them that executes 15 actions: half a second, where the ramp takes a whole one."""
+    bench, start = Bench(mode=mode), np.where(RIG.grippers, -0.3, 0.15) + HOME
+    older = np.linspace(start, start + np.where(RIG.grippers, 0.0, 0.6), 50)
+    newer = np.linspace(start, start - np.where(RIG.grippers, 0.0, 0.6), 50) - np.where(RIG.grippers, 0.0, beside)
+    assert bench.send(older, execute=15) is None
+    while bench.send(older, execute=15, age_ns=20 * MS) is not None:
+        bench.tick()
+    bench.tick(2)
+    assert bench.arbiter.mode == "ramp"
+    assert bench.send(newer, execute=15, age_ns=10 * MS) is None
+    assert bench.arbiter.policy.depth(bench.now_ns) == 15
+    bench.seconds(0.7)
+    went = np.array([command for command in bench.commands if command is not None])[:, 0]
+    assert "policy" in bench.modes and went.max() < start[0] + 0.01, "an older chunk was played"
+    assert bench.command[0] == pytest.approx(newer[14 if mode == "blocking" else 17, 0], abs=0.1)
+    check_smooth(bench)
+
+
 def test_a_ramp_waits_for_arms_that_are_held_back():
     bench = Bench(REST)
     bench.stiff = 0.0

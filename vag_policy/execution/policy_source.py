@@ -76,7 +76,7 @@ class PolicySource:
         self._queue = ChunkQueue(config.grace_ns if config.mode == "async" else 0)
         self._seam: Seam | None = None
         self._ramp: Move | None = None
-        self._waiting: Chunk | None = None  # the chunk that the ramp leads to
+        self._waiting: Chunk | None = None  # the newest chunk, to be played at the ramp's end
         self._check_start = True
         self._dry_since_ns: int | None = None
         self.episode = 0
@@ -126,6 +126,9 @@ class PolicySource:
         return None
 
     def _hand_over(self, chunk: Chunk, observed_ns: int, command: Vector, now_ns: int) -> Refusal | None:
+        if self._ramp is not None:
+            self._waiting = chunk  # it saw the arms nearer the ramp's end than the one before it
+            return None
         first = self._queue.first_position(chunk, observed_ns, now_ns)
         if first >= len(chunk.actions):
             return Refusal("late", f"all of its {len(chunk.actions)} actions are past")
@@ -148,6 +151,9 @@ class PolicySource:
         if self._ramp is not None and self._waiting is not None:
             if not self._ramp.over(now_ns) or np.abs(command - self._ramp.goal).max() > ARRIVED:
                 return self._ramp.target(now_ns)
+            first = np.clip(self._waiting.actions[0], self._limits.lower, self._limits.upper)
+            if np.abs(first - self._ramp.goal).max() > ARRIVED:  # a later chunk may begin beside the goal
+                self._seam = Seam(np.stack([command, command]), now_ns, self.config.fade_ns)
             self._queue.start(self._waiting, 0.0, now_ns)
             self._ramp = self._waiting = None
         if self._queue.exhausted(now_ns):
