@@ -15,7 +15,7 @@ from vag_policy.evaluation.rollout import GREY, Rollout
 from vag_policy.evaluation.trials import Trial
 from vag_policy.observation.image_codec import RawFrame
 from vag_policy.observation.stacking import stack
-from vag_policy.policy import Plan
+from vag_policy.policy import Plan, PolicyError
 from vag_policy.robots import yam
 from vag_policy.robots.yam_sim import Sim
 from vag_policy.vam.untrained import random_policy
@@ -161,6 +161,31 @@ def test_refused_chunks_are_counted_and_move_nothing(sim):
     assert set(episode.refused) == {"not_finite"} and episode.refused["not_finite"] >= 3
     assert np.abs(sim.joint_positions() - yam.POSES["rest"]).max() < 0.02
     assert (episode.success, episode.reason) == (False, "never grasped")
+
+
+def test_a_policy_that_cannot_go_on_fails_its_episode_and_not_the_next(sim):
+    calls = iter(range(100))
+
+    def breaking(observation):
+        if next(calls) == 2:
+            raise PolicyError("the noise is not finite")
+        return stand(observation)
+
+    rollout = Rollout(CONFIG, sim, Scripted(breaking))
+    broken, whole = (rollout.run(trial) for trial in (TRIAL, Trial(4, "put the purple can on the green plate", 1004)))
+    assert (broken.success, broken.reason) == (False, "policy error: the noise is not finite")
+    assert len(broken.replans) == 2 and broken.duration_ns < whole.duration_ns == 3 * SECOND_NS
+    numbers = summary([record(broken), record(whole)])
+    assert numbers["episodes"] == 2
+    assert numbers["reasons"] == {"policy error: the noise is not finite": 1, "never grasped": 1}
+
+
+def test_any_other_error_of_a_policy_is_a_bug_and_stops_the_evaluation(sim):
+    def broken(observation):
+        raise IndexError("list index out of range")
+
+    with pytest.raises(IndexError):
+        Rollout(CONFIG, sim, Scripted(broken)).run(TRIAL)
 
 
 def test_the_policy_sees_the_pictures_as_the_camera_node_stacks_them(sim):

@@ -27,7 +27,7 @@ from vag_policy.observation.image_codec import RawFrame
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.observation.stacking import StackConfig
 from vag_policy.observation.synchronizer import Match
-from vag_policy.policy import Plan, Policy
+from vag_policy.policy import Plan, Policy, PolicyError
 from vag_policy.robots import yam
 from vag_policy.robots.pacing import FrameSchedule
 from vag_policy.robots.trajectory import TrajectoryFollower
@@ -103,7 +103,8 @@ class Episode:
 
     Attributes:
         trial: which one.
-        success, reason, lifted: see ``referee.Verdict``.
+        success, reason, lifted: see ``referee.Verdict``; a policy that could not go on ends the episode, and
+            ``reason`` is "policy error: " and its words.
         duration_ns: simulated time, up to when the task had been done, or the limit.
         replans: in order.
         refused: chunks the executor refused, by cause.
@@ -149,7 +150,7 @@ class Rollout:
         """One episode from the scene's reset to success or the time limit.
 
         Raises:
-            ValueError: the scene cannot have this task, or (PolicyError) the policy cannot go on.
+            ValueError: the scene cannot have this task.
         """
         self.policy.reset()
         self.sim.reset(trial.seed, trial.instruction)
@@ -178,13 +179,14 @@ class _Run:
         self._world_ns = _START_NS
         self._ready: NDArray[np.float64] | None = None
         self._pending: tuple[Ticket, Plan] | None = None
+        self._policy_error = ""
         self._arrival_ns = _NEVER
 
     def finish(self) -> Episode:
         """Run to the end."""
         config, end_ns = self._config, _START_NS + self._config.limit_ns
         world_ns, command_ns, now_ns = _START_NS, _START_NS, _START_NS
-        while now_ns < end_ns and not self._referee.success:
+        while now_ns < end_ns and not self._referee.success and not self._policy_error:
             now_ns = min(world_ns, command_ns, self._arrival_ns)
             if now_ns == world_ns:
                 self._world(now_ns)
@@ -221,8 +223,12 @@ class _Run:
         if ticket is None:
             return
         start = time.perf_counter()
-        with self._spent("plan"):
-            plan = self._policy.plan(observation, ticket.instruction, ticket.episode)
+        try:
+            with self._spent("plan"):
+                plan = self._policy.plan(observation, ticket.instruction, ticket.episode)
+        except PolicyError as error:
+            self._policy_error = f"policy error: {error}"
+            return
         plan_ms = 1e3 * (time.perf_counter() - start)
         self._episode.replans.append(Replanned(now_ns - _START_NS, self._referee.phase(), plan, plan_ms))
         if self._keep_pictures:
@@ -264,6 +270,8 @@ class _Run:
     def _conclude(self, now_ns: int) -> Episode:
         episode, verdict, tally = self._episode, self._referee.verdict(), self._arbiter.tally
         episode.success, episode.reason, episode.lifted = verdict.success, verdict.reason, verdict.lifted
+        if self._policy_error:
+            episode.success, episode.reason = False, self._policy_error
         episode.duration_ns = now_ns - _START_NS
         episode.misses, episode.clamped = tally.misses, tally.clamped
         return episode
