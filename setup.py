@@ -16,6 +16,7 @@ setup(
     name=PACKAGE,
     version="0.1.0",
     packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
+    package_data={PACKAGE: ["weights/*/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{PACKAGE}"]),
         (f"share/{PACKAGE}", ["package.xml"]),
@@ -27,7 +28,7 @@ setup(
         (f"share/{PACKAGE}/urdf", files("urdf/*.*")),
     ],
     install_requires=["setuptools"],
-    zip_safe=True,
+    zip_safe=False,
     maintainer="vag_policy maintainers",
     maintainer_email="maintainers@vag-policy.dev",
     description="Video-action policies with Temporal-Ratio guidance for bimanual arms, on ROS 2.",

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from vag_policy import cli_eval
+from vag_policy import cli_eval, shipped
 from vag_policy.checkpoint import save
 from vag_policy.cli import app
 from vag_policy.evaluation.journal import read_journal
@@ -55,13 +55,24 @@ def test_a_checkpoint_is_measured(checkpoint):
     assert numbers["tr_by_phase"]["approach"]["ratio"]["low"] is not None
 
 
+def test_the_shipped_weights_are_measured_where_no_others_are_named(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "WEIGHTS", tmp_path)
+    outcome = evaluate("--episodes", 1, *SHORT)
+    assert "shipped:tiny_yam is not in this copy of the package; name a checkpoint" in str(outcome.exception)
+    (tmp_path / "tiny_yam").symlink_to(checkpoint)
+    values = cli_eval.graph_parameters("yam_sim", None, "checkpoint", [])
+    assert values["policy"]["checkpoint"] == str(tmp_path / "tiny_yam")
+    assert cli_eval.digest(tmp_path / "tiny_yam") == cli_eval.digest(checkpoint)
+
+
 def test_mistakes_are_one_sentence():
     run = [sys.executable, "-m", "vag_policy.cli", "eval", "yam_sim"]
     done = subprocess.run([*run, "--policy", "expert", "--pictures", "3"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.strip() == "vag: --pictures needs a folder: --out"
     for arguments, message in (
         (("--checkpoint", "nowhere"), "no checkpoint in nowhere"),
-        ((), "name a checkpoint with --checkpoint, or take --policy expert"),
+        (("--set", "policy.preset=tiny"), "name a checkpoint with --checkpoint, or take --policy expert"),
+        (("--checkpoint", "shipped:huge"), "no shipped policy 'huge'; there are: tiny_yam"),
         (("--policy", "expert", "--checkpoint", "x"), "which needs none"),
         (("--policy", "teleop"), "no policy 'teleop'"),
         (("--policy", "expert", "--split", "test"), "there are: id, ood"),

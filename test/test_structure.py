@@ -33,6 +33,7 @@ ALLOWED = {
     "rig_file": {"bringup", "robots", "yaml_text"},
     "demo_folder": {"bringup"},
     "node_logs": set(),
+    "shipped": set(),
     "yaml_text": set(),
 }
 FREE = {"entry", "nodes", "cli", "cli_data", "cli_eval", "cli_options", "cli_run", "cli_train", "demo", "__init__"}

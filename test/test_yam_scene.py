@@ -56,6 +56,19 @@ def test_an_unknown_task_is_refused_with_what_there_is(words):
         SCENE.find_task(words)
 
 
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("put the pink cube in the blue bowl", "scene: unknown word 'pink'; say"),
+        ("Lift the red CUB, please.", "scene: unknown words 'lift', 'cub,', 'please'; say"),
+        ("put the red cube in the green plate", "scene; say"),  # known words in a way that no task has them
+    ],
+)
+def test_the_words_of_an_unknown_task_that_no_task_has_are_named(told, reason):
+    with pytest.raises(ValueError, match=reason):
+        SCENE.find_task(told)
+
+
 def test_bad_scenes_are_refused():
     with pytest.raises(ValueError, match="no object 'red_ball'; a scene has: red_cube, green_cube"):
         SceneConfig(objects=("red_ball",))

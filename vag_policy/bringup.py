@@ -77,8 +77,8 @@ class Argument:
 
 
 ARGUMENTS = (
-    Argument("preset", "model size: yam, libero or tiny", (("policy", "preset"),)),
-    Argument("checkpoint", "checkpoint folder; without one the weights are random", (("policy", "checkpoint"),)),
+    Argument("preset", "random weights of a size: yam, libero or tiny", (("policy", "preset"),)),
+    Argument("checkpoint", "checkpoint folder, or shipped:tiny_yam", (("policy", "checkpoint"),)),
     Argument("device", "torch device of the policy, such as cpu or cuda:0", (("policy", "device"),)),
     Argument("guidance", "none, flat or adaptive", (("policy", "guidance"),)),
     Argument("mode", "blocking or async", (("policy", "mode"), ("joint_command", "mode"))),
@@ -158,7 +158,8 @@ def graph(
 ) -> tuple[NodeSpec, ...]:
     """The nodes of a graph, with a rig's names and extra parameters per node applied.
 
-    A simulated rig has drivers of its own: of ``rig`` it takes only how far the arms stand apart.
+    A simulated rig has drivers of its own: of ``rig`` it takes only how far the arms stand apart. Its parameter file
+    names a checkpoint, which a ``preset`` that is asked for takes the place of.
 
     Raises:
         BringupError: an unknown graph, or parameters for a node that is not in it.
@@ -171,6 +172,8 @@ def graph(
     unknown = set(extra) - set(names)
     if unknown:
         raise BringupError(f"graph '{name}' has no node '{sorted(unknown)[0]}'; it has: {', '.join(names)}")
+    if "yam_sim" in names and "preset" in extra.get("policy", {}):
+        extra = {**extra, "policy": {"checkpoint": "", **extra["policy"]}}
     base: Mapping[str, Mapping[str, Any]] = {}
     remappings: Mapping[str, Mapping[str, str]] = {}
     if rig is not None and "yam_sim" in names:

@@ -24,7 +24,7 @@ Values = Mapping[str, Mapping[str, Any]]
 
 def evaluate(
     graph_name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam_sim")],
-    checkpoint: Annotated[Path | None, typer.Option(help="a checkpoint folder")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="a checkpoint folder; default: the shipped weights")] = None,
     policy: Annotated[str, typer.Option(help="checkpoint, or expert: the scripted one")] = "checkpoint",
     part: Annotated[str, typer.Option("--split", help="id: demonstrated instructions; ood: held out ones")] = "id",
     episodes: Annotated[int, typer.Option(min=1, help="how many, instructions in turn")] = 100,
@@ -60,7 +60,7 @@ def evaluate(
     header = {
         "graph": graph_name,
         "policy": policy,
-        "checkpoint": digest(checkpoint) if checkpoint else "",
+        "checkpoint": digest(Path(values["policy"]["checkpoint"])) if policy == "checkpoint" else "",
         "split": part,
         "seed": seed,
         "instruction": instruction,
@@ -100,7 +100,8 @@ def graph_parameters(
     """Parameter values by node: what the graph's files say, and ``settings`` (``node.parameter=value``) on top.
 
     Raises:
-        ValueError: an unknown graph, policy, node, parameter or value, or a checkpoint where none belongs.
+        ValueError: an unknown graph, policy, node, parameter or value, a checkpoint where none belongs, or none where
+            one does.
     """
     from vag_policy.bringup import BringupError, graph, parse_settings
     from vag_policy.nodes import camera_sync_parameters, joint_command_parameters, policy_parameters, yam_sim_parameters
@@ -110,7 +111,7 @@ def graph_parameters(
         raise BringupError(f"no graph '{graph_name}' to evaluate in; there is: yam_sim")
     if policy not in ("checkpoint", "expert"):
         raise ValueError(f"no policy '{policy}'; there are: checkpoint, expert")
-    if (policy == "checkpoint") == (checkpoint is None):
+    if policy == "expert" and checkpoint is not None:
         raise ValueError("name a checkpoint with --checkpoint, or take --policy expert, which needs none")
     parameters = parse_settings(settings)
     if checkpoint is not None:
@@ -125,7 +126,20 @@ def graph_parameters(
     idle = sorted(set(parameters) - set(tables))
     if idle:
         raise BringupError(f"node '{idle[0]}' takes no part in an evaluation; these do: {', '.join(tables)}")
-    return graph_values(specs, tables)
+    values = graph_values(specs, tables)
+    if policy == "checkpoint":
+        values["policy"]["checkpoint"] = _folder(values["policy"]["checkpoint"])
+    return values
+
+
+def _folder(checkpoint: str) -> str:
+    from vag_policy.shipped import checkpoint_folder
+
+    folder = checkpoint_folder(checkpoint)
+    if folder:
+        return folder
+    missing = f"{checkpoint} is not in this copy of the package; " if checkpoint else ""
+    raise ValueError(f"{missing}name a checkpoint with --checkpoint, or take --policy expert, which needs none")
 
 
 def loop_config(values: Values, seconds: float, latency: float, blank: bool) -> LoopConfig:

@@ -11,6 +11,7 @@ from vag_policy.nodes.common import ERROR, OK, STALE, WARN, Check
 from vag_policy.nodes.managed_node import ManagedNode
 from vag_policy.nodes.policy_worker import Planner
 from vag_policy.serving.session import PlanningSession
+from vag_policy.shipped import checkpoint_folder
 
 Status = tuple[bytes, str, Mapping[str, Any]]
 
@@ -27,7 +28,7 @@ class PolicyChecks:
 
     def __init__(self, node: ManagedNode, session: PlanningSession, checkpoint: str) -> None:
         self._node = node
-        self._weights = checkpoint or "random"
+        self._weights = _weights(checkpoint)
         self._session = session
         self._stamp_ns = 0
         self._arrival_s: float | None = None
@@ -88,3 +89,10 @@ class PolicyChecks:
             return ERROR, planner.failure, values
         total = values.get("total_ms")
         return OK, "none yet" if total is None else f"{total:.0f} ms", values
+
+
+def _weights(checkpoint: str) -> str:
+    try:
+        return checkpoint_folder(checkpoint) or "random"
+    except ValueError:  # configuring says what is wrong with it
+        return checkpoint

@@ -11,6 +11,7 @@ import numpy as np
 from vag_policy.nodes.policy_parameters import STORED, overrides
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.policy import Policy, PolicyError
+from vag_policy.shipped import checkpoint_folder
 from vag_policy.vam.presets import VamPreset, preset
 
 Log = Callable[[str], Any]
@@ -43,7 +44,8 @@ def load_policy(values: Mapping[str, Any], log_warning: Log) -> Policy:
     Raises:
         ValueError: (or its PolicyError) names, checkpoint, device or settings do not fit; the message says which.
     """
-    settings = _settings(values)
+    folder = checkpoint_folder(values["checkpoint"])
+    settings = _settings(values, folder)
     check_names(values, settings.video.cameras, settings.state_names)
     import torch  # after the names: it takes seconds
 
@@ -59,9 +61,10 @@ def load_policy(values: Mapping[str, Any], log_warning: Log) -> Policy:
         "embeddings": values["embeddings"] or None,
         "seed": values["seed"],
     }
-    if values["checkpoint"]:
-        return checkpoint.load(values["checkpoint"], **options)
-    log_warning(f"no checkpoint: preset '{values['preset']}' with RANDOM weights; it does nothing useful")
+    if folder:
+        return checkpoint.load(folder, **options)
+    why = f"{values['checkpoint']} is not in this copy of the package" if values["checkpoint"] else "no checkpoint"
+    log_warning(f"{why}: preset '{values['preset']}' with RANDOM weights; it does nothing useful")
     return random_policy(values["preset"], **options)
 
 
@@ -88,14 +91,15 @@ def warm_up(policy: Policy, instruction: str) -> float:
     return (time.perf_counter_ns() - start) / 1e6
 
 
-def _settings(values: Mapping[str, Any]) -> VamPreset:
-    if not values["checkpoint"]:
+def _settings(values: Mapping[str, Any], folder: str) -> VamPreset:
+    if not folder:
         if values["untrained"] == "refuse":
-            raise PolicyError("parameter 'checkpoint' is empty, and random weights are refused (parameter 'untrained')")
+            what = "names missing weights" if values["checkpoint"] else "is empty"
+            raise PolicyError(f"parameter 'checkpoint' {what}, and random weights are refused (parameter 'untrained')")
         return preset(values["preset"])
     from vag_policy.checkpoint import stored_preset
 
-    return stored_preset(values["checkpoint"])
+    return stored_preset(folder)
 
 
 def _device(name: str) -> Any:

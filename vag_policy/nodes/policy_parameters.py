@@ -16,7 +16,7 @@ _WEIGHT = (0.0, 100.0)
 
 PARAMETERS = (
     Param("preset", "tiny", "model size, without a checkpoint", choices=tuple(sorted(PRESETS))),
-    Param("checkpoint", "", "checkpoint folder; empty: the preset with random weights"),
+    Param("checkpoint", "", "checkpoint folder, or shipped:tiny_yam; empty: the preset with random weights"),
     Param("untrained", "allow", "random weights, where there is no checkpoint", choices=("allow", "refuse")),
     Param("embeddings", "", "folder of instruction embeddings; empty: the checkpoint's own"),
     Param(

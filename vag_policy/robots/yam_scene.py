@@ -80,10 +80,13 @@ class SceneConfig:
         for task in self.tasks:
             if task.instruction == wanted:
                 return task
+        known = {word for task in self.tasks for word in task.instruction.split()}
+        strange = [f"'{word}'" for word in dict.fromkeys(wanted.split()) if word not in known]
+        reason = f": unknown {'words' if strange[1:] else 'word'} {', '.join(strange)}" if strange else ""
         objects = sorted({task.item.words for task in self.tasks})
         places = sorted({f"{task.container.preposition} the {task.container.words}" for task in self.tasks})
         raise ValueError(
-            f"no task '{instruction}' in this scene; say 'put the OBJECT PLACE' with one of the objects "
+            f"no task '{instruction}' in this scene{reason}; say 'put the OBJECT PLACE' with one of the objects "
             f"{', '.join(objects)} and one of the places {', '.join(places)}"
         )
 
