@@ -18,10 +18,13 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from vag_interfaces.msg import TaskState
 from vag_interfaces.srv import ResetScene
 
+from vag_policy.evaluation.referee import Referee
 from vag_policy.nodes.messages import ns_from_stamp
+from vag_policy.nodes.sim_messages import task_state_to_msg
 from vag_policy.robots import yam
 from vag_policy.robots.yam_model import urdf
 from vag_policy.robots.yam_rig import CAMERA_NAMES, RigGeometry
+from vag_policy.robots.yam_sim import Sim
 
 DOMAIN, SECOND_DOMAIN, THIRD_DOMAIN = claim_domain(), claim_domain(), claim_domain()
 MODULE = ["-m", "vag_policy.nodes.yam_sim_node"]
@@ -241,9 +244,29 @@ def test_reset_by_seed_is_deterministic(rig):
     assert again.object_poses == first.object_poses != other.object_poses
     assert same_pictures == pictures != other_pictures
     assert first.header.frame_id == "world"
-    assert not first.success
+    assert (first.success, first.reason, first.phase) == (False, "never grasped", "approach")
     next_one, _ = scene_of(rig, -1)
     assert next_one.seed == 8, "a negative seed is the next one"
+
+
+def test_the_task_state_is_the_referee_s():
+    sim = Sim()
+    sim.reset(7, "put the red cube in the blue bowl")
+    referee = Referee(sim)
+
+    def said(now_ms: int) -> TaskState:
+        referee.look(now_ms * 1_000_000)
+        return task_state_to_msg(sim.task_state(), referee.verdict(), referee.phase(), 5)
+
+    before = said(0)
+    assert (before.success, before.reason, before.phase) == (False, "never grasped", "approach")
+    cube, bowl = (sim.model.joint(name).qposadr[0] for name in ("red_cube", "blue_bowl"))
+    sim.data.qpos[cube : cube + 3] = (*sim.data.qpos[bowl : bowl + 2], 0.012)
+    sim.step(yam.POSES["rest"], 150)
+    assert (said(100).success, said(300).phase) == (False, "retreat"), "in its place, but not for 0.3 s yet"
+    after = said(450)
+    assert (after.success, after.reason, after.phase) == (True, "", "retreat")
+    assert (after.instruction, after.seed, ns_from_stamp(after.header.stamp)) == (sim.instruction, 7, 5)
 
 
 def test_reset_takes_a_task_and_refuses_an_unknown_one(rig):

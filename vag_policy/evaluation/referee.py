@@ -18,6 +18,9 @@ REASONS = ("never grasped", "wrong object", "dropped", "wrong place", "time out"
 """Why an episode failed: nothing was lifted; only another object was; the object lies outside of every container; it
 lies in another container; it is still in the hand, or in its place but not let go and at rest."""
 
+HOLD_NS = 300_000_000
+"""For how long a task has to be done to count."""
+
 _LIFTED = 0.02  # metres above where it stood
 _NEAR_ITEM = 0.04  # fingertips to the object's middle, horizontally
 _OFF_TABLE = 0.004
@@ -42,7 +45,7 @@ class Referee:
         hold_ns: for how long the task has to be done.
     """
 
-    def __init__(self, sim: Sim, hold_ns: int) -> None:
+    def __init__(self, sim: Sim, hold_ns: int = HOLD_NS) -> None:
         self._sim, self._hold_ns = sim, hold_ns
         scene = sim.config.scene
         self._task = scene.find_task(sim.instruction)

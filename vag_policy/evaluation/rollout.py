@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vag_policy.evaluation.referee import Referee
+from vag_policy.evaluation.referee import HOLD_NS, Referee
 from vag_policy.evaluation.trials import Trial
 from vag_policy.execution.arbiter import Arbiter
 from vag_policy.execution.rig import Rig
@@ -72,7 +72,7 @@ class LoopConfig:
     session: SessionConfig
     latency_ns: int = SECOND_NS // 5
     limit_ns: int = 25 * SECOND_NS
-    hold_ns: int = 3 * SECOND_NS // 10
+    hold_ns: int = HOLD_NS
     blank: bool = False
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from sensor_msgs.msg import CameraInfo, JointState
 from trajectory_msgs.msg import JointTrajectory
 from vag_interfaces.msg import TaskState as TaskStateMsg
 
+from vag_policy.evaluation.referee import Verdict
 from vag_policy.nodes.messages import ns_from_stamp, stamp_from_ns
 from vag_policy.robots.yam_rig import Camera
 from vag_policy.robots.yam_sim import JointState as SimJointState
@@ -37,11 +38,13 @@ def joint_state_to_msg(names: Sequence[str], state: SimJointState, stamp_ns: int
     return message
 
 
-def task_state_to_msg(state: TaskState, stamp_ns: int) -> TaskStateMsg:
-    """The truth about the task; poses in the world frame."""
+def task_state_to_msg(state: TaskState, verdict: Verdict, phase: str, stamp_ns: int) -> TaskStateMsg:
+    """The truth about the task, and what a referee says of it; poses in the world frame."""
     message = TaskStateMsg(
         instruction=state.instruction,
-        success=state.success,
+        success=verdict.success,
+        reason=verdict.reason,
+        phase=phase,
         scene=state.scene,
         seed=state.seed,
         object_names=list(state.object_names),

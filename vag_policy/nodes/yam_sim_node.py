@@ -18,6 +18,7 @@ from trajectory_msgs.msg import JointTrajectory
 from vag_interfaces.msg import TaskState as TaskStateMsg
 from vag_interfaces.srv import ResetScene
 
+from vag_policy.evaluation.referee import Referee
 from vag_policy.nodes.common import (
     LATCHED,
     LATEST,
@@ -49,7 +50,7 @@ from vag_policy.robots.yam_rig import CAMERA_NAMES, Camera
 from vag_policy.robots.yam_sim import Sim, SimConfig, from_metres, to_metres
 
 SECOND_NS = 1_000_000_000
-TASK_STATE_NS = SECOND_NS // 5
+TASK_STATE_NS = SECOND_NS // 10
 MAX_LAG_NS = SECOND_NS // 10
 
 
@@ -73,6 +74,7 @@ class YamSimNode(Node):
         self._steps = round(self._period_ns / config.timestep_ns)
         self._with_clock = values["publish_clock"]
         self._sim = _simulation(config, values["seed"], values["task"])
+        self._referee = Referee(self._sim)
         self._followers = {name: TrajectoryFollower(names, start) for name, names, start in _groups(self._sim)}
         self._refused = 0
         self._reasons = dict.fromkeys(self._followers, "")
@@ -147,6 +149,7 @@ class YamSimNode(Node):
         """Old commands and unfinished pictures end with the old scene; the new one's first frame is its very start."""
         for name, _, start in _groups(self._sim):
             self._followers[name].reset(start, self._sim.time_ns)
+        self._referee = Referee(self._sim)
         stamp_ns = self._stamp_ns(time.monotonic_ns())
         self._publish_task_state(stamp_ns)
         self._capture(stamp_ns)
@@ -196,7 +199,9 @@ class YamSimNode(Node):
             port.image.publish(image_to_msg(picture, self._captured_ns, port.camera.optical_frame))
 
     def _publish_task_state(self, stamp_ns: int) -> None:
-        self._task_state.publish(task_state_to_msg(self._sim.task_state(), stamp_ns))
+        self._referee.look(self._sim.time_ns)
+        state, verdict = self._sim.task_state(), self._referee.verdict()
+        self._task_state.publish(task_state_to_msg(state, verdict, self._referee.phase(), stamp_ns))
 
     def _stamp_ns(self, steady_ns: int) -> int:
         """The stamp of an instant on the steady clock: simulated time with /clock, else the ROS clock's."""
