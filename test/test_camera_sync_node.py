@@ -251,6 +251,8 @@ def test_messages_without_a_stamp_are_dropped_with_one_warning(rig, probe, topic
     rig.zero.add("right_wrist")
     status = wait_for_status(probe, topics, "right_wrist", DiagnosticStatus.WARN, "stamp 0 dropped")
     assert int(values_of(status)["without stamp"]) > 0
+    probe.wait(lambda: "stamp 0 dropped" in node.log(), f"a warning in\n{node.log()}")
+    topics["diagnostics"].clear()
     wait_for_status(probe, topics, "right_wrist", DiagnosticStatus.WARN, "stamp 0 dropped")
     assert_silence(topics)
     assert node.log().count("stamp 0 dropped") == 1
