@@ -472,6 +472,26 @@ def test_field_case_25_a_jump_of_a_joint_latches_the_stop():
     check_smooth(bench)
 
 
+@pytest.mark.parametrize("displaced", ["stop", "rehold"])
+@pytest.mark.parametrize("before", [None, "disarm", "stop"])
+def test_a_displaced_arm_gets_nothing_not_even_the_end_of_its_motion(displaced, before):
+    bench = Bench(config=ArbiterConfig(displaced=displaced))
+    bench.send(BOW)
+    bench.seconds(1.5)
+    if before == "disarm":
+        bench.arbiter.disarm(bench.now_ns)
+    elif before == "stop":
+        bench.arbiter.emergency_stop("button", bench.now_ns)
+    assert bench.tick().arbiter.moving
+    found = len(bench.commands)
+    bench.arms[3] += 1.0
+    bench.now_ns += MS
+    bench.feed()
+    assert not bench.arbiter.sending  # so that a node drops what it was about to send
+    bench.seconds(0.2)
+    assert bench.commands[found:] == [None] * 20
+
+
 REHOLD = ArbiterConfig(displaced="rehold")
 
 

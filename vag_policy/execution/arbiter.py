@@ -196,6 +196,11 @@ class Arbiter:
         return self._motion is not None and not self._motion.at_rest
 
     @property
+    def sending(self) -> bool:
+        """Whether a tick may send anything now."""
+        return self._motion is not None and (self.armed or self.moving)
+
+    @property
     def command(self) -> Vector | None:
         """(N,) the last command; None before the first."""
         return None if self._motion is None else self._motion.position
@@ -206,7 +211,7 @@ class Arbiter:
         self._ticked_ns = now_ns
         self._watch(now_ns)
         target, self.mode, self.reason, self.fault = self._choose(now_ns)
-        if self._motion is None or not (self.armed or self.moving):
+        if self._motion is None or not self.sending:
             return None
         longest_ns = self.config.longest_step_ns
         if target is None:
@@ -270,8 +275,8 @@ class Arbiter:
         re-held, until they stand.
         """
         rehold = self.config.displaced == "rehold"
-        if rehold:
-            self._motion = None
+        if self._motion is not None:  # to brake is to send, too
+            self._motion = None if rehold else at_rest(self._motion.position)
         if not self.armed:
             return
         if rehold and not self.stop_reason and not self._outside().any():

@@ -112,7 +112,7 @@ class JointCommand(Node):
     def _on_joints(self, message: JointState) -> None:
         stamp_ns = ns_from_stamp(message.header.stamp)
         fault = self.arbiter.joints(message.name, message.position, stamp_ns, time.monotonic_ns())
-        if self.arbiter.command is None:
+        if not self.arbiter.sending:
             self._ready = None  # an arm was found elsewhere: not even the command that waits is sent
         if not self._heard and self.arbiter.feedback.complete:
             self._heard = True
