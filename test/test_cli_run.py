@@ -27,6 +27,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.goals: list[RunEpisode.Goal] = []
+        self.ends: list[str] = []
         self.state = "active"
         self.fault = ""
         self._context = rclpy.Context()
@@ -81,6 +82,7 @@ class Graph:
         else:
             handle.succeed()
             result.success, result.message = True, f"{replans} replans"
+        self.ends.append(result.message)
         return result
 
 
@@ -94,6 +96,7 @@ def running():
 @pytest.fixture
 def graph(running):
     running.goals.clear()
+    running.ends.clear()
     running.state, running.fault = "active", ""
     return running
 
@@ -128,12 +131,25 @@ def test_a_fault_is_exit_code_1(graph):
     assert code == 1 and err == "episode 7, 2.5 s: 1 replans, and 2 that failed\n"
 
 
-def test_ctrl_c_cancels(graph):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_the_end_of_the_terminal_cancel(graph, number):
     with start("fold the towel", "--namespace", "rig") as process:
         assert process.stdout.readline().startswith("replan 1")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (130, "episode 7, 2.5 s: cancelled\n")
+
+
+def test_an_episode_is_not_left_running_where_nobody_reads_on(graph):
+    with start("fold the towel", "--namespace", "rig") as process:
+        assert process.stdout.readline().startswith("replan 1")
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr.read() == ""
+    deadline = time.monotonic() + PATIENCE_S
+    while not graph.ends and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert graph.ends == ["cancelled"]
 
 
 def test_a_rejection_says_what_the_policy_is(graph):

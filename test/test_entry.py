@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from vag_policy import entry
 SETUP = (Path(__file__).resolve().parent.parent / "setup.py").read_text()
 
 
-def start(command: list[str], **environment: str) -> subprocess.Popen[str]:
+def start(command: list[str], before: Callable[[], object] | None = None, **environment: str) -> subprocess.Popen[str]:
     """Start with stop signals blocked, so that one that comes while Python itself starts is not lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, entry.STOP_SIGNALS)
     try:
         everything = {**os.environ, **environment}
         everything.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None)
-        return subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True, env=everything)
+        command = [sys.executable, *command]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=everything, preexec_fn=before)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, entry.STOP_SIGNALS)
 
@@ -41,6 +43,30 @@ def test_a_stop_during_imports_is_quiet(command, node, number):
         process.send_signal(number)
         _, words = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, words) == (0 if node else 128 + number, "")
+
+
+def test_a_hang_up_that_nohup_ignores_stays_ignored():
+    with start(
+        ["-m", "vag_policy.nodes.recorder_node"], before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ) as p:
+        p.send_signal(signal.SIGHUP)
+        _, words = p.communicate(timeout=PATIENCE_S)
+    assert p.returncode == 2 and "parameter 'output' must name the folder" in words  # it went on to its own end
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_hang_up_stops_a_running_program_unless_it_is_ignored(ignored):
+    seen: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in entry.STOP_SIGNALS}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        entry.on_stop(seen.append)
+        for number in entry.STOP_SIGNALS:
+            signal.raise_signal(number)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert seen == [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
 CAUGHT = """

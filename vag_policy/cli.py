@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import typer
 from vag_policy import cli_data, cli_eval, cli_run, cli_train
 from vag_policy.bringup import BringupError, graph, parse_settings
 from vag_policy.cli_options import finite, known_guidance
-from vag_policy.entry import imports_done
+from vag_policy.entry import imports_done, on_stop
 from vag_policy.node_logs import LogTails
 from vag_policy.processes import Graph
 from vag_policy.rig_file import load_rig
@@ -84,8 +83,7 @@ def up(
     """Start a node graph without `launch`; Ctrl-C stops it, arms first."""
     specs = graph(name, load_rig(rig) if rig else None, parse_settings(settings or []))
     stopping: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _frame: stopping.append(received))
+    on_stop(stopping.append)
     with Graph(specs, logs, namespace) as running:
         typer.echo(f"started {', '.join(spec.name for spec in specs)}; their whole output is in {logs}/")
         complaints = LogTails({spec.name: running.log_file(spec.name) for spec in specs})

@@ -18,7 +18,8 @@ STARTER = "VAG_STARTER"
 """Environment variable: the process id of whoever started this program, and after a colon the seconds for which it
 goes on after that process died (none: 0)."""
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a stop by another program, and the end of the terminal or of the connection it came over."""
 _LOOK_EVERY_S = 0.5
 _PATIENCE_S = 10.0
 
@@ -39,6 +40,13 @@ def begin(exit_code: int | None = None) -> None:
         threading.Thread(target=_end_with, args=arguments, name="starter watch", daemon=True).start()
 
 
+def on_stop(stop: Callable[[int], None]) -> None:
+    """From now on, stop signals call ``stop`` with their number; a hang-up that ``nohup`` ignores stays ignored."""
+    for number in STOP_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda received, _: stop(received))
+
+
 def begin_module() -> None:
     """``begin`` for ``python -m vag_policy.…``, called while the package itself is imported."""
     begin(0 if any(word.startswith("vag_policy.nodes.") for word in sys.orig_argv) else None)
@@ -48,8 +56,9 @@ def imports_done() -> None:
     """Give the stop signals back their usual meaning, for a program without handlers of its own."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _end_with(starter: int, delay_s: float) -> None:

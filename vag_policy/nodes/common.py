@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from rclpy.signals import SignalHandlerOptions
 from rclpy.subscription import Subscription
 
-from vag_policy.entry import STOP_SIGNALS
+from vag_policy.entry import on_stop
 from vag_policy.nodes.parameters import ParameterError
 from vag_policy.nodes.ros_arguments import explain_parameter, explained
 
@@ -149,8 +148,7 @@ def run(
     2 for a bad parameter or ROS argument (the reason goes to the log, not a traceback).
     """
     stopping: list[int] = []
-    for number in STOP_SIGNALS:
-        signal.signal(number, lambda received, _frame: stopping.append(received))
+    on_stop(stopping.append)
     node: Node | None = None
     executor: Executor | None = None
     try:

@@ -18,12 +18,15 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from vag_interfaces.action import RunEpisode
 
+from vag_policy.entry import STOP_SIGNALS, on_stop
 from vag_policy.nodes.common import subscribe
 from vag_policy.nodes.messages import duration_from_ns, ns_from_stamp
 from vag_policy.nodes.ros_arguments import explained
 
 ANSWER_S = 5.0
 """How long a graph that is there may take to answer."""
+_LEAVE_S = 1.0
+"""How long a client that cannot stay waits for its episode to be cancelled."""
 
 
 class RunError(ValueError):
@@ -31,7 +34,9 @@ class RunError(ValueError):
 
 
 class RunClient:
-    """Runs one episode, spinning in the calling thread. Use as a context manager; Ctrl-C inside it is ``cancelled``.
+    """Runs one episode, spinning in the calling thread. Use as a context manager; a stop signal inside it cancels.
+
+    However the client ends, short of ``kill -9``, the episode is not left running: nobody would be there to end it.
 
     Args:
         namespace: of the graph.
@@ -52,7 +57,8 @@ class RunClient:
         self.cancelled = False
 
     def __enter__(self) -> RunClient:
-        self._before = [(number, signal.signal(number, self._cancel)) for number in (signal.SIGINT, signal.SIGTERM)]
+        self._before = [(number, signal.getsignal(number)) for number in STOP_SIGNALS]
+        on_stop(self._cancel)
         return self
 
     def __exit__(
@@ -85,7 +91,17 @@ class RunClient:
         handle = accepted.result()
         if not handle.accepted:
             raise RunError(f"the policy rejects the episode '{instruction}'; {self._why_rejected()}")
-        return self._finish(handle)
+        try:
+            return self._finish(handle)
+        except BaseException:  # nowhere to print to, for one
+            self._leave(handle)
+            raise
+
+    def _leave(self, handle: Any) -> None:
+        self._say = lambda _: None
+        cancelled, deadline = handle.cancel_goal_async(), time.monotonic() + _LEAVE_S
+        while not cancelled.done() and time.monotonic() < deadline:
+            self._executor.spin_once(timeout_sec=0.1)
 
     def _finish(self, handle: Any) -> tuple[bool, str]:
         ended, cancelling, seen = handle.get_result_async(), None, time.monotonic()
@@ -134,7 +150,7 @@ class RunClient:
             if status.name == mine:
                 self._policy_state = status.message
 
-    def _cancel(self, _number: int, _frame: Any) -> None:
+    def _cancel(self, _number: int) -> None:
         if self.cancelled:  # and the policy does not answer: leave it
             raise KeyboardInterrupt
         self.cancelled = True
