@@ -422,6 +422,20 @@ def test_run_episode_is_cancelled_while_the_policy_thinks(rig):
     assert rig.quiet(1.6), "the plan under way still went out"
 
 
+def test_run_episode_ends_when_its_client_has_gone(rig):
+    rig.stream()
+    rig.goal("go")
+    rig.next_chunk()
+    rig._client.destroy()
+    try:
+        rig.status("state", lambda s: s.message == "active: no instruction")
+        assert rig.quiet()
+    finally:
+        rig._client = ActionClient(rig.node, RunEpisode, "run_episode")
+    rig.stream()
+    assert rig.done(rig.goal("go", max_replans=1).get_result_async(), "the next goal's result").result.success
+
+
 def test_run_episode_says_why_it_made_no_plan(rig):
     rig.stream()
     refused = rig.done(rig.goal("refuse").get_result_async(), "the result")

@@ -19,6 +19,9 @@ from vag_policy.policy import Plan, PolicyError
 from vag_policy.serving.session import PlanningSession
 
 _POLL_S = 0.02
+_LOOK_EVERY_NS = 500_000_000
+_ALONE_NS = 2_000_000_000
+"""How long an episode goes on when its client has gone: nobody is left who could cancel it."""
 
 
 class _Run:
@@ -30,6 +33,8 @@ class _Run:
         self.start_ns = time.monotonic_ns()
         limit_ns = ns_from_stamp(handle.request.timeout)
         self.deadline_ns = self.start_ns + limit_ns if limit_ns else None
+        self.looked_ns = 0
+        self.client_ns: int | None = None  # when a client was last there; None until one was seen
         self.replans = self.faults = 0
         self.fault = ""
         self.success = False
@@ -48,8 +53,9 @@ class EpisodeServer:
     """Serves ``run_episode`` on ``node``.
 
     The goal waits in a thread of its own (``SideThreadExecutor``); everything else is answered meanwhile.
-    The timeout counts on the steady clock: it ends an episode even where ``/clock`` has stopped. Create it once and
-    keep it: rclpy cannot take an action server down under a client that waits.
+    The timeout counts on the steady clock: it ends an episode even where ``/clock`` has stopped. So does the end of
+    every client (one that is killed stays in the graph until the middleware misses it, 20 s with Fast DDS's defaults).
+    Create it once and keep it: rclpy cannot take an action server down under a client that waits.
 
     Args:
         node: the policy node.
@@ -62,6 +68,8 @@ class EpisodeServer:
         self._session = session
         self._why_not = why_not
         self._run: _Run | None = None
+        # Every client of an action subscribes to its feedback.
+        self._feedback = node.resolve_topic_name("run_episode/_action/feedback")
         self._server = ActionServer(
             node,
             RunEpisode,
@@ -159,6 +167,16 @@ class EpisodeServer:
                 self._finish(False, f"cancelled after {run.replans} replans")
             elif run.deadline_ns is not None and time.monotonic_ns() >= run.deadline_ns:
                 self._finish(*self._verdict(run))
+            elif self._abandoned(run):
+                self._finish(False, f"its client has gone, after {run.replans} replans")
+
+    def _abandoned(self, run: _Run) -> bool:
+        now_ns = time.monotonic_ns()
+        if now_ns - run.looked_ns >= _LOOK_EVERY_NS:
+            run.looked_ns = now_ns
+            if self._node.count_subscribers(self._feedback):
+                run.client_ns = now_ns
+        return run.client_ns is not None and now_ns - run.client_ns > _ALONE_NS
 
     def _verdict(self, run: _Run) -> tuple[bool, str]:
         """How an episode ends whose time is up."""
