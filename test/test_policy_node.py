@@ -140,8 +140,11 @@ class Rig(Probe):
         self.feedback = []
         goal = RunEpisode.Goal(instruction=instruction, max_replans=max_replans)
         goal.timeout = Duration(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
-        sent = self._client.send_goal_async(goal, feedback_callback=lambda m: self.feedback.append(m.feedback))
-        return self.done(sent, "an answer to the goal")
+        # From the thread that spins: an answer that comes before rclpy has noted the request would be dropped.
+        sent = self._executor.create_task(
+            lambda: self._client.send_goal_async(goal, feedback_callback=lambda m: self.feedback.append(m.feedback))
+        )
+        return self.done(self.done(sent, "a goal on its way"), "an answer to the goal")
 
     def set_parameter(self, name: str, value) -> tuple[bool, str]:
         kind = {str: ParameterType.PARAMETER_STRING, float: ParameterType.PARAMETER_DOUBLE}[type(value)]
