@@ -131,6 +131,9 @@ def gripper_joint_name(arm: str) -> str:
 JOINT_NAMES = tuple(name for arm in ARMS for name in (*arm_joint_names(arm), gripper_joint_name(arm)))
 """The 14 joints in the order of states, actions and datasets: left 1..6, left gripper, right 1..6, right gripper."""
 
+SIDEWAYS_JOINTS = ("joint1", "joint5", "joint6")
+"""Joints of an arm that turn to a side: their signs change in the mirror, where left is right."""
+
 GRIPPER_INDICES = tuple(index for index, name in enumerate(JOINT_NAMES) if name.endswith("joint7"))
 
 _ARM_LOWER, _ARM_UPPER = [j.lower for j in ARM_JOINTS], [j.upper for j in ARM_JOINTS]

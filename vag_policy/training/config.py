@@ -44,6 +44,7 @@ class DataConfig:
             state have the same names; it makes the first actions easy for a small head. The policy's plans are
             absolute either way.
         step_scale: scale relative actions step by step of the chunk, not all alike (``Normalization.step_scale``).
+        mirror: train on the mirror image of every sample too (``vag_policy.data.mirror``).
         text_dropout: share of samples whose instruction is replaced by the null text, which the language branch of
             guidance uses.
         embeddings: folder of instruction embeddings, for presets that read them.
@@ -56,6 +57,7 @@ class DataConfig:
     names: dict[str, Any] = field(default_factory=dict)
     relative_actions: bool = False
     step_scale: bool = False
+    mirror: bool = False
     text_dropout: float = 0.0
     embeddings: str = ""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vag_policy.data.clips import ClipConfig
 from vag_policy.data.frame_cache import build_cache
 from vag_policy.data.lerobot_reader import DatasetSpec, LeRobotDataset
+from vag_policy.data.mirror import Mirror, MirroredSamples
 from vag_policy.data.names import NameMap
 from vag_policy.data.samples import Samples
 from vag_policy.observation.stacking import StackConfig
@@ -32,7 +33,7 @@ _ENDS = 4096  # samples that statistics of relative actions are taken from
 
 def open_samples(
     config: DataConfig, settings: VamPreset, cache: Path, progress: Callable[[int, int], None] | None = None
-) -> Samples:
+) -> SampleSource:
     """The dataset as samples of the preset's clips and chunks; the first call decodes it into ``cache``.
 
     Raises:
@@ -50,7 +51,10 @@ def open_samples(
     clips = ClipConfig.for_rates(
         dataset.fps, video.video_fps, video_frames(video.latent_frames), settings.period_ns, settings.action_horizon
     )
-    return Samples(dataset, frames, clips)
+    samples = Samples(dataset, frames, clips)
+    if not config.mirror:
+        return samples
+    return MirroredSamples(samples, Mirror(video.cameras, settings.state_names, settings.action_names))
 
 
 def fit_normalization(
