@@ -8,7 +8,7 @@ import pytest
 from vag_policy.bringup import share_directory
 from vag_policy.data.splits import load_split
 from vag_policy.evaluation.journal import FILE, Journal, read_journal
-from vag_policy.evaluation.trials import trials
+from vag_policy.evaluation.trials import to_show, trials
 
 SPLIT = load_split(share_directory("config", "splits") / "yam_sim.yaml")
 HEADER = {"checkpoint": "abc", "settings": {"policy": {"cameras": ("top",)}}}
@@ -37,6 +37,32 @@ def test_one_instruction_alone():
     assert told == {"put the purple can in the wooden tray"}
     with pytest.raises(ValueError, match="no task 'juggle'"):
         trials(SPLIT, "id", 4, instruction="juggle")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 30])
+def test_what_is_shown_are_episodes_of_an_evaluation_of_both_kinds(count):
+    shown = to_show(SPLIT, count, seed=5)
+    parts = [part for part, _ in shown]
+    assert len(shown) == count and parts == sorted(parts) and parts.count("ood") == count // 2
+    evaluated = {part: trials(SPLIT, part, 40, seed=5) for part in ("id", "ood")}
+    assert all(trial in evaluated[part] for part, trial in shown)
+    assert len({trial.seed for _, trial in shown}) == count
+    told = Counter(trial.instruction for part, trial in shown if part == "id")
+    assert max(told.values()) == -(-parts.count("id") // len(SPLIT.id)), "as different as can be"
+
+
+def test_four_that_are_shown_are_about_four_objects():
+    told = [trial.instruction for _, trial in to_show(SPLIT, 4)]
+    assert len({" ".join(text.split()[2:4]) for text in told}) == 4
+
+
+@pytest.mark.parametrize(("told", "part"), [("in the blue bowl", "id"), ("on the green plate", "ood")])
+def test_one_s_own_instruction_is_shown_in_scenes_of_its_kind(told, part):
+    shown = to_show(SPLIT, 3, 2, f"Put the blue cube {told}.")
+    assert [name for name, _ in shown] == [part] * 3
+    assert {trial.instruction for _, trial in shown} == {f"put the blue cube {told}"}
+    first = SPLIT.seeds[part][0]
+    assert [trial.seed for _, trial in shown] == [first + 2, first + 3, first + 4]
 
 
 def test_what_cannot_be_run_is_refused():

@@ -24,6 +24,27 @@ def sim():
     sim.close()
 
 
+def test_a_state_that_was_seen_elsewhere_can_be_shown():
+    small = SimConfig(width=160, height=120)
+    seen, shown = Sim(small), Sim(small)
+    seen.reset(5)
+    pose = yam.POSES["home"] + 0.05
+    pose[list(yam.GRIPPER_INDICES)] = (0.3, 0.8)
+    seen.step(pose, 400)
+    shown.reset(8)
+    shown.place(seen.joint_positions(), seen.object_poses())
+    np.testing.assert_allclose(shown.joint_positions(), seen.joint_positions(), atol=1e-9)
+    for name, item in seen.object_poses().items():
+        np.testing.assert_array_equal(shown.object_poses()[name], item)
+    assert (shown.render("overview") != seen.render("overview")).any(axis=2).mean() < 0.005
+    shown.place(yam.POSES["rest"], {})
+    np.testing.assert_allclose(shown.joint_positions(), yam.POSES["rest"], atol=1e-9)
+    with pytest.raises(ValueError, match="no item 'red_ball'; this scene has: blue_bowl"):
+        shown.place(pose, {"red_ball": np.zeros(7)})
+    seen.close()
+    shown.close()
+
+
 def test_a_seed_gives_the_same_world_to_the_last_bit(sim):
     sim.reset(5)
     poses, pictures = sim.object_poses(), [sim.render(view) for view in VIEWS]

@@ -16,6 +16,7 @@ from vag_policy.entry import imports_done, on_stop
 from vag_policy.node_logs import LogTails
 from vag_policy.processes import Graph
 from vag_policy.rig_file import load_rig
+from vag_policy.shipped import TINY_YAM
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -98,18 +99,23 @@ def up(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("demo_out"),
-    seconds: Annotated[
-        float, typer.Option(min=5.0, max=3600.0, callback=finite, help="how long the policy acts")
-    ] = 40.0,
-    instruction: Annotated[str, typer.Option(help="the task; empty: the scene's own")] = "",
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of the scene and the policy's noise")] = 0,
-    guidance: Annotated[str, typer.Option(callback=known_guidance, help="none, flat or adaptive")] = "adaptive",
-    checkpoint: Annotated[str, typer.Option(help="a checkpoint folder; empty: untrained weights")] = "",
+    instruction: Annotated[
+        str, typer.Option(help='one task, such as "put the red cube in the blue bowl"; empty: several')
+    ] = "",
+    episodes: Annotated[
+        int | None, typer.Option(min=1, max=100, help="how many; default: 4, half of them ood, or 1 of your own task")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=5.0, max=3600.0, callback=finite, help="longest episode")] = 25.0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of the scenes and the policy's noise")] = 0,
+    guidance: Annotated[
+        str | None, typer.Option(callback=known_guidance, help="none, flat or adaptive; default: the graph's")
+    ] = None,
+    checkpoint: Annotated[str, typer.Option(help="a checkpoint folder; empty: untrained weights")] = TINY_YAM,
 ) -> None:
     """A video-action policy drives a simulated bimanual YAM rig through real ROS 2 processes."""
     from vag_policy.demo import DemoOptions, run_demo
 
-    options = DemoOptions(out, seconds, instruction, seed, guidance, checkpoint)
+    options = DemoOptions(out, seconds, instruction, episodes, seed, guidance, checkpoint)
     raise typer.Exit(run_demo(options))
 
 

@@ -14,10 +14,10 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-def known_guidance(value: str) -> str:
+def known_guidance(value: str | None) -> str | None:
     """A callback for the guidance of the actions."""
     from vag_policy.vam.presets import GUIDANCE_MODES
 
-    if value not in GUIDANCE_MODES:
+    if value is not None and value not in GUIDANCE_MODES:
         raise typer.BadParameter(f"'{value}' is not one of {', '.join(GUIDANCE_MODES)}")
     return value

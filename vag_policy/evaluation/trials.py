@@ -51,3 +51,32 @@ def trials(split: Split, part: str, count: int, seed: int = 0, instruction: str 
     if not told:
         raise ValueError(f"split '{part}' has no instruction")
     return tuple(Trial(i, told[i % len(told)], first + seed + i) for i in range(count))
+
+
+def to_show(split: Split, count: int, seed: int = 0, instruction: str = "") -> tuple[tuple[str, Trial], ...]:
+    """``count`` episodes for people to look at, as (part, trial): half of them id, then the ood ones.
+
+    Each is an episode that ``trials`` has too, for that part and seed; they are spread over its instructions.
+
+    Args:
+        split: instructions and scene seeds.
+        count: how many.
+        seed: as for ``trials``.
+        instruction: only this one; its part is the one that has it.
+
+    Raises:
+        ValueError: as for ``trials``.
+    """
+    if instruction:
+        told, find = SceneConfig().find_task(instruction), SceneConfig().find_task
+        part = "ood" if told in map(find, split.ood) else "id"
+        return tuple((part, trial) for trial in trials(split, part, count, seed, told.instruction))
+    held_out = count // 2 if split.ood else 0
+    return (*_spread(split, "id", count - held_out, seed), *_spread(split, "ood", held_out, seed))
+
+
+def _spread(split: Split, part: str, count: int, seed: int) -> list[tuple[str, Trial]]:
+    if not count:
+        return []
+    every = trials(split, part, max(count, len(getattr(split, part))), seed)
+    return [(part, every[-(-k * len(every) // count)]) for k in range(count)]

@@ -5,7 +5,7 @@ Pure Python, no clock: time is what ``step`` was asked for. Everything, pictures
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -151,6 +151,27 @@ class Sim:
         self.data.ctrl[:] = to_metres(wanted)
         mujoco.mj_step(self.model, self.data, steps)
         self.time_ns += steps * self.config.timestep_ns
+
+    def place(self, joints: ArrayLike, items: Mapping[str, ArrayLike]) -> None:
+        """Show a state that was seen elsewhere, at rest: for pictures of it.
+
+        Args:
+            joints: (14,) rad, grippers 0 (closed) .. 1 (open).
+            items: (7,) x y z metres and quaternion w x y z by name; items that are not named stay where they are.
+
+        Raises:
+            ValueError: an item that this scene has not.
+        """
+        unknown = sorted(set(items) - set(self._free))
+        if unknown:
+            raise ValueError(f"no item '{unknown[0]}'; this scene has: {', '.join(self._free)}")
+        self.data.qpos[self._qpos] = to_metres(np.asarray(joints, np.float64))
+        self.data.qpos[self._mimic_qpos] = self.data.qpos[self._qpos][list(yam.GRIPPER_INDICES)]
+        for name, pose in items.items():
+            address = self._free[name].qposadr[0]
+            self.data.qpos[address : address + 7] = pose
+        self.data.qvel[:] = 0.0
+        mujoco.mj_forward(self.model, self.data)
 
     def joint_positions(self) -> NDArray[np.float64]:
         """(14,) rad, grippers 0 (closed) .. 1 (open)."""
