@@ -16,7 +16,7 @@ env:
 	@bash scripts/setup_env.sh
 
 demo: env
-	@$(IN_ENV) VAG_STARTER=$$PPID exec vag demo --out demo_out $(if $(INSTRUCTION),--instruction "$(INSTRUCTION)") $(DEMO_ARGS)
+	@$(IN_ENV) VAG_STARTER=$$PPID exec vag demo --out demo_out $${INSTRUCTION:+--instruction "$$INSTRUCTION"} $(DEMO_ARGS)
 
 lint: env
 	@$(IN_ENV) ruff check . && ruff format --check . && mypy

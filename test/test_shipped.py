@@ -7,10 +7,11 @@ import pytest
 
 from vag_policy import checkpoint, shipped
 from vag_policy.bringup import graph
-from vag_policy.cli_eval import graph_parameters
+from vag_policy.cli_eval import graph_parameters, loop_config
 from vag_policy.nodes.policy_loader import load_policy
 from vag_policy.nodes.policy_parameters import PARAMETERS
 from vag_policy.policy import PolicyError
+from vag_policy.robots.yam import JOINT_NAMES
 from vag_policy.vam.untrained import random_policy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,3 +76,16 @@ def test_they_are_installed(weights, monkeypatch):
         inside = Path("weights") / file.relative_to(weights)
         assert any(inside.match(pattern) for pattern in said["package_data"]["vag_policy"]), inside
     assert shipped.__file__ and Path(shipped.__file__).parent == ROOT / "vag_policy"
+
+
+@pytest.mark.skipif(shipped.shipped_policy("tiny_yam") is None, reason="this checkout is without the shipped weights")
+def test_the_small_policy_fits_the_simulated_graph():
+    folder = shipped.shipped_policy("tiny_yam")
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 30e6
+    values = graph_parameters("yam_sim", None, "checkpoint", [])
+    assert values["policy"]["checkpoint"] == str(folder)
+    policy = load_policy(values["policy"], lambda text: pytest.fail(text))
+    layout = loop_config(values, 25.0, 0.2, False).layout
+    assert (policy.image_size, policy.camera_names) == (layout.size, layout.cameras)
+    assert policy.action_names == policy.state_names == JOINT_NAMES
