@@ -9,9 +9,11 @@ import pytest
 
 from vag_policy.execution.admission import Admission, AdmissionConfig, Refusal, far_joints
 from vag_policy.execution.chunk_queue import Chunk, ChunkQueue
+from vag_policy.execution.feedback import Feedback
 from vag_policy.execution.joint_map import JointMap
 from vag_policy.execution.limits import JointLimits
 from vag_policy.execution.seam import Move, Seam, move_duration_ns, smooth
+from vag_policy.execution.teleop_source import TeleopSource
 from vag_policy.policy import Plan
 
 PERIOD = 100_000_000
@@ -213,6 +215,20 @@ def test_wrong_joint_names_are_named():
     assert isinstance(missing, Refusal)
     assert (missing.cause, missing.text[:18]) == ("missing_joint", "no actions for b; ")
     assert cause(plan(names=("a", "b", "b"), actions=np.zeros((2, 3)))) == "duplicate_joint"
+
+
+def test_names_without_end_make_no_text_without_end():
+    names = tuple(f"{'endless' * 1000}{number}" for number in range(1000))
+    reasons = [
+        judge(plan(names=names, actions=np.zeros((4, 1000)))).text,
+        TeleopSource(NAMES, SECOND, SECOND).fault(names, np.zeros(1000)),
+        Feedback(NAMES, SECOND).update(names * 2, [0.0] * 2000, SECOND, 0).fault,
+    ]
+    assert all(0 < len(reason) < 2000 for reason in reasons)
+    assert "and 980 more" in reasons[0] and "and 980 more" in reasons[1]
+    with pytest.raises(ValueError, match="and 980 more") as error:
+        JointMap(NAMES).find(names * 2)
+    assert len(str(error.value)) < 2000
 
 
 def test_actions_far_beyond_the_limits_are_garbage():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vag_policy.execution.chunk_queue import Chunk
-from vag_policy.execution.joint_map import JointMap
+from vag_policy.execution.joint_map import JointMap, listed
 from vag_policy.execution.limits import JointLimits, names_of
 from vag_policy.execution.motion import SECOND_NS
 from vag_policy.policy import Plan
@@ -95,7 +95,7 @@ class Admission:
     def _content(self, plan: Plan) -> Refusal | None:
         unknown, missing = self._map.unknown(plan.names), self._map.missing(plan.names)
         if unknown or missing:
-            parts = [f"unknown joints {', '.join(unknown)}"] if unknown else []
+            parts = [f"unknown joints {listed(unknown)}"] if unknown else []
             parts += [f"no actions for {', '.join(missing)}"] if missing else []
             text = f"{'; '.join(parts)}; the rig has: {', '.join(self._limits.names)}"
             return Refusal("unknown_joint" if unknown else "missing_joint", text, broken=True)

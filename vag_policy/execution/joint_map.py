@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 # Sources name their joints the same way in every message; more than this many ways is not a rig but noise.
 _REMEMBERED = 32
 
+# Names in messages may be many and long; a reason that repeats them is logged, and published over and over.
+_SHOWN, _LONGEST = 20, 60
+
 Indices = NDArray[np.intp]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names out of a message as text of bounded length: ``hand, foot and 3 more``."""
+    shown = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
+    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 class JointMap:
@@ -37,7 +46,7 @@ class JointMap:
         if found is None:
             twice = sorted(name for name, count in Counter(key).items() if count > 1)
             if twice:
-                raise ValueError(f"joint {', '.join(twice)} is named more than once")
+                raise ValueError(f"joint {listed(twice)} is named more than once")
             source = [place for place, name in enumerate(key) if name in self._index]
             found = np.array(source, np.intp), np.array([self._index[key[place]] for place in source], np.intp)
             if len(self._known) < _REMEMBERED:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vag_policy.execution.joint_map import JointMap
+from vag_policy.execution.joint_map import JointMap, listed
 from vag_policy.execution.limits import Vector
 from vag_policy.execution.motion import SECOND_NS
 from vag_policy.execution.seam import Seam
@@ -45,7 +45,7 @@ class TeleopSource:
         """Why a target cannot be followed, or an empty string."""
         unknown = self._map.unknown(names)
         if unknown:
-            return f"unknown joints {', '.join(unknown)}; the rig has: {', '.join(self._map.names)}"
+            return f"unknown joints {listed(unknown)}; the rig has: {', '.join(self._map.names)}"
         if not names or len(positions) != len(names):
             return f"{len(positions)} positions for {len(names)} joints"
         if len(set(names)) != len(names):
