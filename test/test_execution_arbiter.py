@@ -492,6 +492,30 @@ def test_a_displaced_arm_gets_nothing_not_even_the_end_of_its_motion(displaced, 
     assert bench.commands[found:] == [None] * 20
 
 
+@pytest.mark.parametrize("source", ["hold", "policy", "teleop", "home", "stopped"])
+def test_field_case_25_an_arm_that_falls_away_from_its_command_is_not_swung_back(source):
+    bench = Bench()
+    sources = {
+        "hold": lambda: None,
+        "policy": lambda: bench.send(BOW, execute=50),
+        "teleop": lambda: bench.arbiter.teleop(RIG.names, BOW, bench.now_ns),
+        "home": lambda: bench.arbiter.home(bench.now_ns),
+        "stopped": lambda: bench.arbiter.emergency_stop("button", bench.now_ns),
+    }
+    sources[source]()
+    start, fallen = bench.arms[1], []
+    for _ in range(40):  # the motor has lost its torque, its encoder has not: 1.5 rad/s, which is no jump
+        fallen.append(start - 0.015 * (len(fallen) + 1))
+        bench.arms[1] = fallen[-1]
+        bench.tick()
+    assert bench.arbiter.mode == "stopped"
+    assert bench.commands[-1] is None
+    if source != "stopped":
+        assert bench.arbiter.stop_reason == "left_joint2 does not follow: away from the command"
+    told = [abs(c[1] - arm) for c, arm in zip(bench.commands[-40:], fallen, strict=True) if c is not None]
+    assert max(told) <= LIMITS.lead[1] + 0.2 + 0.02
+
+
 REHOLD = ArbiterConfig(displaced="rehold")
 
 

@@ -258,6 +258,8 @@ class Arbiter:
         self._stale = bool(silent)
         if self._settling is not None and not silent:
             self._settle(self._settling, now_ns)
+        elif self.armed and not silent:
+            self._check_following(now_ns)
 
     def _on_return(self, now_ns: int) -> None:
         if self._motion is None:
@@ -267,6 +269,18 @@ class Arbiter:
         self._interrupt("joint_states are back: waiting for a chunk" if self.tally.chunks else "no chunk yet", now_ns)
         if away.any():
             self._on_displaced(f"{self.limits.named(away)} moved while joint_states were silent", now_ns)
+
+    def _check_following(self, now_ns: int) -> None:
+        """Notice an arm that leaves its command: one whose motor is lost, and falls or is pushed while it talks on.
+
+        A command is never sent farther than the lead from the arm, so beyond that it is the arm that has moved.
+        """
+        if self._motion is None:
+            return
+        away = np.abs(self._motion.position - self.feedback.position) > self.limits.lead + self.config.displacement
+        away &= self._checked
+        if away.any():
+            self._on_displaced(f"{self.limits.named(away)} does not follow: away from the command", now_ns)
 
     def _on_displaced(self, text: str, now_ns: int) -> None:
         """An arm is elsewhere: holding the old command would swing it, jumping to a doubtful pose might too.

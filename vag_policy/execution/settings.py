@@ -21,10 +21,10 @@ class ArbiterConfig:
         home_ns: the shortest move home.
         longest_step_ns: a tick later than this does not make up for the time.
         range_tolerance: how far outside its limits a joint may measure when the arms are armed, rad.
-        displaced: what to do when an arm is found elsewhere than it was commanded (its feedback jumped, or it moved
-            while there was none): latch the emergency stop (``stop``: a motor was lost, an encoder lost its zero), or
-            hold it where it comes to rest (``rehold``: simulators that are reset).
-        displacement: how far elsewhere, rad.
+        displaced: what to do when an arm is found elsewhere than it was commanded (its feedback jumped, it moved while
+            there was none, or it left its command): latch the emergency stop (``stop``: a motor was lost, an encoder
+            lost its zero), or hold it where it comes to rest (``rehold``: simulators that are reset).
+        displacement: how far elsewhere, rad; on top of the lead for an arm that leaves its command.
         settle_ns: how long an arm to be re-held has to stand still before anything is sent again.
     """
 
