@@ -17,7 +17,9 @@ from rclpy.signals import SignalHandlerOptions
 from ros_process import PATIENCE_S, claim_domain
 from vag_interfaces.action import RunEpisode
 
+from vag_policy.nodes import run_client
 from vag_policy.nodes.messages import duration_from_ns
+from vag_policy.nodes.run_client import RunClient, RunError
 
 DOMAIN = claim_domain()
 
@@ -30,6 +32,7 @@ class Graph:
         self.ends: list[str] = []
         self.state = "active"
         self.fault = ""
+        self.deaf = threading.Event()
         self._context = rclpy.Context()
         rclpy.init(context=self._context, domain_id=DOMAIN, signal_handler_options=SignalHandlerOptions.NO)
         self._node = rclpy.create_node("policy", namespace="rig", context=self._context)
@@ -68,7 +71,7 @@ class Graph:
     def _execute(self, handle) -> RunEpisode.Result:
         wanted, replans = handle.request.max_replans, 0
         result = RunEpisode.Result(episode=7, duration=duration_from_ns(2_500_000_000))
-        while not handle.is_cancel_requested and not (wanted and replans >= wanted):
+        while self.deaf.is_set() or not handle.is_cancel_requested and not (wanted and replans >= wanted):
             replans += 1
             numbers = {"replan_ms": 123.4, "ratio": 0.5, "baseline": 0.25, "guidance_scale": 1.0}
             handle.publish_feedback(RunEpisode.Feedback(episode=7, replans=replans, **numbers))
@@ -150,6 +153,21 @@ def test_an_episode_is_not_left_running_where_nobody_reads_on(graph):
     while not graph.ends and time.monotonic() < deadline:
         time.sleep(0.02)
     assert graph.ends == ["cancelled"]
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_policy_that_never_ends_the_episode_is_given_up(graph, monkeypatch, cancelled):
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(DOMAIN))
+    monkeypatch.setattr(run_client, "_END_S", 0.5)
+    graph.deaf.set()
+    try:
+        with (
+            RunClient("rig", lambda _: setattr(client, "cancelled", cancelled)) as client,
+            pytest.raises(RunError, match="does not say that the episode has ended"),
+        ):
+            client.run("fold the towel", seconds=0.0 if cancelled else 0.1, max_replans=0)
+    finally:
+        graph.deaf.clear()
 
 
 def test_a_rejection_says_what_the_policy_is(graph):

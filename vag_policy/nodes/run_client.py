@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -25,6 +26,8 @@ from vag_policy.nodes.ros_arguments import explained
 
 ANSWER_S = 5.0
 """How long a graph that is there may take to answer."""
+_END_S = 10.0
+"""How long after its time an episode may take to end; one whose policy was restarted meanwhile never does."""
 _LEAVE_S = 1.0
 """How long a client that cannot stay waits for its episode to be cancelled."""
 
@@ -92,7 +95,7 @@ class RunClient:
         if not handle.accepted:
             raise RunError(f"the policy rejects the episode '{instruction}'; {self._why_rejected()}")
         try:
-            return self._finish(handle)
+            return self._finish(handle, seconds)
         except BaseException:  # nowhere to print to, for one
             self._leave(handle)
             raise
@@ -103,12 +106,16 @@ class RunClient:
         while not cancelled.done() and time.monotonic() < deadline:
             self._executor.spin_once(timeout_sec=0.1)
 
-    def _finish(self, handle: Any) -> tuple[bool, str]:
+    def _finish(self, handle: Any, seconds: float) -> tuple[bool, str]:
         ended, cancelling, seen = handle.get_result_async(), None, time.monotonic()
+        give_up = seen + seconds + _END_S if seconds else math.inf
         while not ended.done():
             self._executor.spin_once(timeout_sec=0.1)
             if self.cancelled and cancelling is None:
                 cancelling = handle.cancel_goal_async()
+                give_up = min(give_up, time.monotonic() + _END_S)
+            if time.monotonic() > give_up:
+                raise RunError("the policy does not say that the episode has ended: it may have been started again")
             if self._client.server_is_ready():
                 seen = time.monotonic()
             elif time.monotonic() - seen > ANSWER_S:
