@@ -24,7 +24,8 @@ def test_layouts_do_not_overlap_and_can_be_reached(spacing):
         for name, (x, y, _) in layout.places.items():
             arms[name] = [arm for arm in ("left", "right") if 0.18 <= math.hypot(x, y - rig.base_xyz(arm)[1]) <= 0.42]
             assert arms[name], (seed, name)
-            assert SCENE.x[0] <= x <= SCENE.x[1]
+            least, most = SCENE.object_x if name in SCENE.objects else SCENE.container_x
+            assert least <= x <= most
         task = layout.task
         assert set(arms[task.item.name]) & set(arms[task.container.name]), seed
         for name in (task.item.name, task.container.name):
@@ -79,7 +80,7 @@ def test_bad_scenes_are_refused():
     with pytest.raises(ValueError, match="seed is 0 or more, got -1"):
         SCENE.draw(RigGeometry(), -1)
     with pytest.raises(ValueError, match="no room for 8 items"):
-        SceneConfig(x=(0.3, 0.31), y=0.02).draw(RigGeometry(), 0)
+        SceneConfig(container_x=(0.3, 0.31), y=0.02).draw(RigGeometry(), 0)
 
 
 def test_a_small_scene_holds_only_what_is_asked_for():

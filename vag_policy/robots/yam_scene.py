@@ -42,7 +42,8 @@ class SceneConfig:
     Attributes:
         objects: names of the objects.
         containers: names of the containers.
-        x: (least, most) metres in front of the bases.
+        object_x, container_x: (least, most) metres in front of the bases; objects stand nearer than containers, which
+            halves the places to search without making any scene like another.
         y: most metres to either side of the middle; the top camera sees little further.
         reach: (least, most) metres from a base's axis at which the gripper, pointing down, grasps and lifts 15 cm.
         gap: metres left free between two items, so that the fingers fit.
@@ -55,7 +56,8 @@ class SceneConfig:
 
     objects: tuple[str, ...] = tuple(item.name for item in OBJECTS)
     containers: tuple[str, ...] = tuple(item.name for item in CONTAINERS)
-    x: tuple[float, float] = (0.16, 0.40)
+    object_x: tuple[float, float] = (0.16, 0.26)
+    container_x: tuple[float, float] = (0.31, 0.40)
     y: float = 0.43
     reach: tuple[float, float] = (0.18, 0.42)
     gap: float = 0.03
@@ -114,7 +116,8 @@ class SceneConfig:
             if places is not None:
                 return Layout(task, places)
         raise ValueError(
-            f"no room for {len(self.items)} items on a table of {self.x} by {self.y} m at gap {self.gap} m"
+            f"no room for {len(self.items)} items at x {self.object_x} and {self.container_x} m, y {self.y} m, "
+            f"gap {self.gap} m"
         )
 
     def _try_layout(
@@ -125,7 +128,7 @@ class SceneConfig:
         for item in (*chosen, *(item for item in self.items if item not in chosen)):
             side = min(self.y, rig.spacing / 2 - self.clear) if item in chosen else self.y
             for _ in range(30):
-                x, y = rng.uniform(*self.x), rng.uniform(-side, side)
+                x, y = rng.uniform(*self._depth(item)), rng.uniform(-side, side)
                 yaw = rng.uniform(-math.pi / 4, math.pi / 4)
                 if self._fits(rig, item, x, y, places):
                     places[item.name] = (float(x), float(y), float(yaw))
@@ -134,6 +137,9 @@ class SceneConfig:
                 return None
         reaching = [set(self.arms_reaching(rig, *places[item.name][:2])) for item in chosen]
         return places if reaching[0] & reaching[1] else None
+
+    def _depth(self, item: Item) -> tuple[float, float]:
+        return self.container_x if item.name in self.containers else self.object_x
 
     def _fits(
         self, rig: RigGeometry, item: Item, x: float, y: float, places: dict[str, tuple[float, float, float]]
