@@ -218,7 +218,7 @@ def test_a_frame_is_of_one_instant_however_late_it_is_drawn(sim):
     np.testing.assert_array_equal(now, sim.render("overview"))
 
 
-@pytest.mark.parametrize("seed,arm", [(0, "left"), (4, "right")])
+@pytest.mark.parametrize("seed,arm", [(0, "right"), (3, "left")])
 def test_a_scripted_arm_can_do_the_task(seed, arm):
     sim = Sim(SimConfig())
     sim.reset(seed)
