@@ -439,6 +439,29 @@ def test_silent_joints_hold_the_arms_and_are_named():
     check_smooth(bench)
 
 
+@pytest.mark.parametrize("talking", [[], list(RIG.names[:7])])
+@pytest.mark.parametrize("fallen", [0.0, 0.6])
+def test_field_case_25_a_driver_that_starts_again_finds_no_command_of_before(talking, fallen):
+    bench = Bench()
+    bench.send(BOW)
+    bench.seconds(1.5)
+    bench.talking = talking
+    bench.seconds(0.15)
+    silent_from = len(bench.commands)
+    bench.seconds(1.0)
+    assert bench.commands[silent_from] is not None, "it brakes"
+    assert bench.commands[-50:] == [None] * 50
+    assert bench.arbiter.mode == "hold"
+    bench.arms = bench.arms + np.where(np.arange(14) == 8, fallen, 0.0)
+    bench.talking = list(RIG.names)
+    bench.tick(3)
+    if fallen:
+        assert bench.commands[-3:] == [None] * 3
+    else:
+        assert bench.command == pytest.approx(bench.arms, abs=0.1)
+    check_smooth(bench)
+
+
 def test_field_case_25_an_arm_that_moved_unseen_is_not_swung_back():
     bench = Bench()
     bench.send(BOW)

@@ -197,8 +197,12 @@ class Arbiter:
 
     @property
     def sending(self) -> bool:
-        """Whether a tick may send anything now."""
-        return self._motion is not None and (self.armed or self.moving)
+        """Whether a tick may send anything now.
+
+        To arms that are silent a standing command is not repeated: they hold it. A driver that is started again, with
+        the arms fallen meanwhile, could take it before it is heard of where they are.
+        """
+        return self._motion is not None and (self.armed and not self._stale or self.moving)
 
     @property
     def command(self) -> Vector | None:

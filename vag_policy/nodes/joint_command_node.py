@@ -249,7 +249,7 @@ class JointCommand(Node):
     def stop(self) -> None:
         """Brake within the limits and send the hold before anything is torn down: a driver keeps what came last."""
         self._timer.cancel()
-        sending = self.arbiter.armed
+        sending = self.arbiter.sending
         self.arbiter.disarm(time.monotonic_ns(), "shutting down")
         try:
             give_up_ns = time.monotonic_ns() + SECOND_NS
