@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
-from training_support import SETTINGS, make_batch, make_objective, make_stage
+from training_support import SETTINGS, make_batch, make_maker, make_objective, make_stage
 
+from vag_policy.training.batches import Place
 from vag_policy.training.config import OptimizerConfig
 from vag_policy.training.lora import add_lora, merged_state
 from vag_policy.training.objective import hidden_matrices, learning
@@ -91,6 +93,40 @@ def test_image_stage_trains_what_makes_the_features_and_the_head(lora):
     backbone = {name for name in before if name.startswith("backbone.") and not any(part in name for part in later)}
     adapters = {name for name in backbone if "lora_" in name}
     assert changed == (adapters if lora else backbone) | names(objective, "head.")
+
+
+@pytest.mark.parametrize("kind", ["image", "joint"])
+def test_a_keyframe_probe_teaches_the_features_and_leaves_the_head_alone(kind):
+    objective, stage = make_objective(probe=True), make_stage(kind, keyframe_weight=2.0)
+    learning(objective, stage)
+    batch, latents = make_batch(stage)
+    losses = objective(batch, latents, stage)
+    parts = losses["action"] + 2.0 * losses["keyframe"] + losses.get("video", 0.0)
+    assert losses["loss"].item() == pytest.approx(parts.item(), rel=1e-6)
+    losses["keyframe"].backward()
+    reached = {name for name, parameter in objective.named_parameters() if parameter.grad is not None}
+    assert names(objective, "probe.") <= reached and not names(objective, "head.") & reached
+    assert any(".transformer_blocks.0." in name for name in reached)
+    found, changed = two_steps(objective, stage)
+    assert found[0] > found[1] > found[2] and names(objective, "probe.") <= changed
+    # without a weight the probe is silent and frozen
+    plain = make_stage(kind)
+    assert "keyframe" not in objective(batch, latents, plain)
+    assert not any(name.startswith("probe.") for name in learning(objective, plain))
+
+
+def test_the_keyframe_is_counted_from_the_state_in_units_of_the_actions():
+    stage = make_stage("image", keyframe_weight=1.0)
+    maker = make_maker()
+    batch = maker.make(Place(seed=0, stage=0, step=0), stage)
+    sample = maker.samples[int(maker.indices(Place(seed=0, stage=0, step=0), stage)[0])]
+    normal = maker.normalization
+    offset = sample.keyframe - np.where(normal.relative_actions, sample.state, 0.0)
+    expected = (offset - np.array(normal.action_mean)) / np.array(normal.action_std)
+    torch.testing.assert_close(
+        batch.keyframe[0, :14], torch.tensor(expected, dtype=torch.float32), rtol=1e-5, atol=1e-5
+    )
+    assert not make_batch(make_stage("image"))[0].keyframe.any()
 
 
 def test_an_image_stage_sees_the_present_frame_alone():

@@ -78,17 +78,18 @@ class SyntheticSamples:
             actions_valid=valid,
             task=TASKS[index % 2],
             frame=index,
+            keyframe=(state + speed).astype(np.float32),
         )
 
 
-def make_objective(settings: VamPreset = SETTINGS) -> Objective:
+def make_objective(settings: VamPreset = SETTINGS, probe: bool = False) -> Objective:
     """Networks with every gate open, so that one backward pass reaches every parameter."""
     torch.manual_seed(0)
     backbone, head = VideoBackbone(settings.video.backbone), ActionHead(settings.head)
     head.draw_modulation()
     if settings.video.backbone.learned_positions:
         torch.nn.init.normal_(backbone.transformer.learnable_pos_embed.pos_emb_t)
-    return Objective(settings, backbone, head)
+    return Objective(settings, backbone, head, probe)
 
 
 def make_stage(kind: str = "joint", **changes) -> StageConfig:

@@ -64,6 +64,7 @@ class Mirror:
             clip=self.pictures(sample.clip),
             state=self.state(sample.state),
             actions=self.actions(sample.actions),
+            keyframe=None if sample.keyframe is None else self.actions(sample.keyframe[None])[0],
         )
 
 

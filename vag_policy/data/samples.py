@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from vag_policy.data.clips import ClipConfig, until_first
 from vag_policy.data.frame_cache import FrameCache
+from vag_policy.data.keyframes import next_keyframes
 from vag_policy.data.lerobot_reader import LeRobotDataset
 from vag_policy.data.names import DatasetError
 
@@ -28,6 +30,8 @@ class Sample:
             on that is not worth learning.
         task: the instruction.
         frame: the present frame's number in the dataset.
+        keyframe: (A,) float32, the actions at the next keyframe (``keyframes.next_keyframes``); None where the grippers
+            are not known.
     """
 
     clip: NDArray[np.uint8]
@@ -37,6 +41,7 @@ class Sample:
     actions_valid: NDArray[np.bool_]
     task: str
     frame: int
+    keyframe: NDArray[np.float32] | None = None
 
 
 class Samples:
@@ -49,12 +54,15 @@ class Samples:
         dataset: the vectors.
         cache: the pictures; samples start at stored frames only.
         config: the windows.
+        grippers: columns of the actions that open and close a gripper.
 
     Raises:
         DatasetError: the cache belongs to another dataset, or stores too few frames for the clip.
     """
 
-    def __init__(self, dataset: LeRobotDataset, cache: FrameCache, config: ClipConfig) -> None:
+    def __init__(
+        self, dataset: LeRobotDataset, cache: FrameCache, config: ClipConfig, grippers: Sequence[int] = ()
+    ) -> None:
         if len(cache.starts) != len(dataset.starts):
             raise DatasetError(f"the cache holds {len(cache.starts) - 1} episodes, the dataset {len(dataset.episodes)}")
         if config.skip % cache.every:
@@ -63,6 +71,9 @@ class Samples:
         self._imitate = np.ones(len(dataset), bool)
         if IMITATE in dataset.catalogue.features:
             self._imitate = dataset.column(IMITATE).astype(bool)
+        self._keyframes: NDArray[np.int64] | None = None
+        if grippers:
+            self._keyframes = next_keyframes(dataset.action[:, list(grippers)], dataset.starts, self._imitate)
         numbers = np.arange(len(dataset)) - np.repeat(dataset.starts[:-1], np.diff(dataset.starts))
         self.frames: NDArray[np.int64] = np.flatnonzero(self._imitate & (numbers % cache.every == 0))
         """(S,) the present frame of every sample, as its number in the dataset."""
@@ -86,4 +97,5 @@ class Samples:
             actions_valid=until_first(valid, self._imitate[start + actions]),
             task=dataset.task(frame),
             frame=frame,
+            keyframe=None if self._keyframes is None else dataset.action[self._keyframes[frame]],
         )

@@ -50,6 +50,10 @@ class TrainingSample(Protocol):
         """(A_H,) False where there is nothing to learn."""
 
     @property
+    def keyframe(self) -> NDArray[np.float32] | None:
+        """(A,) actions at the next keyframe, where it is known."""
+
+    @property
     def task(self) -> str:
         """The instruction."""
 
@@ -91,6 +95,7 @@ class Batch:
         state: (B, D) normalised.
         actions: (B, A_H, pad) normalised, padded with zeros.
         actions_valid: (B, A_H) bool.
+        keyframe: (B, pad) normalised actions at the next keyframe; zeros where no stage asks for them.
         embeddings: (U, tokens, width) instruction embeddings.
         text_index: (B,) which of them is a sample's.
         sigma: (B,) video noise level.
@@ -104,6 +109,7 @@ class Batch:
     state: Tensor
     actions: Tensor
     actions_valid: Tensor
+    keyframe: Tensor
     embeddings: Tensor
     text_index: Tensor
     sigma: Tensor
@@ -183,11 +189,17 @@ class BatchMaker:
         frames = 1 if stage.kind == "image" else settings.video.latent_frames
         latents = (count, settings.video.backbone.out_channels, frames, height, width)
         actions = torch.zeros(count, settings.action_horizon, head.pad)
+        keyframe = torch.zeros(count, head.pad)
         for row, sample in enumerate(samples):
             self._check(sample)
             reference = self.normalization.reference(sample.state, settings)
             normal = self.normalization.normalize_actions(sample.actions, reference)
             actions[row, :, : normal.shape[1]] = torch.from_numpy(normal)
+            if stage.keyframe_weight:
+                if sample.keyframe is None:
+                    raise ValueError("stage keyframe_weight needs data with grippers that open and close")
+                far = self.normalization.normalize_distant(sample.keyframe, reference)
+                keyframe[row, : len(far)] = torch.from_numpy(far)
         dropped = torch.rand(count, generator=generator) < self.text_dropout
         texts = [None if drop else sample.task for sample, drop in zip(samples, dropped.tolist(), strict=True)]
         unique = list(dict.fromkeys(texts))
@@ -199,6 +211,7 @@ class BatchMaker:
             state=torch.from_numpy(np.stack(state)),
             actions=actions,
             actions_valid=torch.from_numpy(np.stack([sample.actions_valid for sample in samples])),
+            keyframe=keyframe,
             embeddings=torch.stack([embedding.float() for embedding in embeddings]),
             text_index=torch.tensor([unique.index(text) for text in texts]),
             sigma=video_sigmas(count, generator, stage.grid_share, stage.grid_weights),

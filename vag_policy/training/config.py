@@ -143,6 +143,9 @@ class StageConfig:
             can be given more steps and goes on.
         action_weight: the paper's lambda.
         action_draws: noisy chunks the head sees for each video pass.
+        keyframe_weight: weight of the loss of a probe that reads from the present frame's features where the arms will
+            be when a gripper next closes or opens (``objective.KeyframeProbe``); 0: no probe. It teaches the features
+            of a small model where things are, and is no part of the policy.
         grid_share, grid_weights: video noise levels drawn from the sampler's grid, see ``losses.video_sigmas``.
     """
 
@@ -157,6 +160,7 @@ class StageConfig:
     cooldown: int = 0
     action_weight: float = 1.0
     action_draws: int = 1
+    keyframe_weight: float = 0.0
     grid_share: float = 0.0
     grid_weights: tuple[float, ...] = (1.0,) * SIGMA_STEPS
 
@@ -170,6 +174,9 @@ class StageConfig:
         _within("stage warmup", self.warmup, 0)
         _within("stage cooldown", self.cooldown, 0, self.steps)
         _within("stage action_weight", self.action_weight, 0.0)
+        _within("stage keyframe_weight", self.keyframe_weight, 0.0)
+        if self.keyframe_weight and self.kind not in ("image", "joint"):
+            raise ValueError(f"stage keyframe_weight needs features that learn: kind image or joint, not {self.kind}")
         _within("stage grid_share", self.grid_share, 0.0, 1.0)
         weights = self.grid_weights
         if len(weights) != SIGMA_STEPS or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
@@ -262,6 +269,11 @@ class TrainConfig:
     def steps(self) -> int:
         """Steps of all stages."""
         return sum(stage.steps for stage in self.stages)
+
+    @property
+    def probes(self) -> bool:
+        """Whether a stage trains a keyframe probe."""
+        return any(stage.keyframe_weight for stage in self.stages)
 
     def settings(self) -> VamPreset:
         """The preset with its overrides."""

@@ -51,7 +51,8 @@ def open_samples(
     clips = ClipConfig.for_rates(
         dataset.fps, video.video_fps, video_frames(video.latent_frames), settings.period_ns, settings.action_horizon
     )
-    samples = Samples(dataset, frames, clips)
+    grippers = [column for column, name in enumerate(settings.action_names) if is_gripper(name)]
+    samples = Samples(dataset, frames, clips, grippers)
     if not config.mirror:
         return samples
     return MirroredSamples(samples, Mirror(video.cameras, settings.state_names, settings.action_names))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from vag_policy.video.presets import SIGMA_STEPS
 from vag_policy.video.sampler import sigma_grid
@@ -62,6 +63,11 @@ def action_loss(velocity: Tensor, clean: Tensor, noise: Tensor, valid: Tensor) -
     """
     error = (velocity.float() - (noise - clean).float()).square().mean(dim=2)
     return _masked_mean(error, valid)
+
+
+def keyframe_loss(guess: Tensor, keyframe: Tensor) -> Tensor:
+    """Huber loss of a (B, pad) guess: quadratic within a unit, so that what cannot be known yet does not drown it."""
+    return functional.smooth_l1_loss(guess.float(), keyframe)
 
 
 def _masked_mean(error: Tensor, valid: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vag_policy.training.batches import Batch
 from vag_policy.training.config import StageConfig
-from vag_policy.training.losses import action_loss, noised, video_loss
+from vag_policy.training.losses import action_loss, keyframe_loss, noised, video_loss
 from vag_policy.vam.action_head import ActionHead, Prefix
 from vag_policy.vam.presets import VamPreset
 from vag_policy.video.backbone import VideoBackbone
@@ -24,13 +25,16 @@ class Objective(nn.Module):
     Args:
         settings: the preset.
         backbone, head: the networks; which of their parameters learn is ``learning``'s business.
+        probe: with a keyframe probe.
     """
 
-    def __init__(self, settings: VamPreset, backbone: VideoBackbone, head: ActionHead) -> None:
+    def __init__(self, settings: VamPreset, backbone: VideoBackbone, head: ActionHead, probe: bool = False) -> None:
         super().__init__()
         self.settings = settings
         self.backbone = backbone
         self.head = head
+        if probe:
+            self.probe = KeyframeProbe(settings.head.video_width, settings.head.pad)
 
     def forward(self, batch: Batch, latents: Tensor, stage: StageConfig, features_only: bool = False) -> Losses:
         """Losses by name; ``loss`` is the one to minimise.
@@ -54,7 +58,7 @@ class Objective(nn.Module):
             anchor = latents[:, :, :1]
             features = self.backbone.features(anchor, anchor, batch.sigma, text, video.feature_block)
             action = self._action(batch, features, stage)
-            return {"loss": action, "action": action}
+            return self._with_keyframe({"loss": action, "action": action}, batch, features, stage)
         noisy, anchor = noised(latents, batch.video_noise, batch.sigma), latents[:, :, :1]
         if stage.kind == "video":
             velocity = self.backbone.velocity(noisy, anchor, batch.sigma, text)
@@ -63,7 +67,14 @@ class Objective(nn.Module):
         velocity, features = self.backbone.velocity_and_features(noisy, anchor, batch.sigma, text, video.feature_block)
         loss = video_loss(velocity, latents, batch.video_noise, batch.frames_valid)
         action = self._action(batch, features, stage)
-        return {"loss": loss + stage.action_weight * action, "video": loss, "action": action}
+        losses = {"loss": loss + stage.action_weight * action, "video": loss, "action": action}
+        return self._with_keyframe(losses, batch, features, stage)
+
+    def _with_keyframe(self, losses: Losses, batch: Batch, features: Tensor, stage: StageConfig) -> Losses:
+        if not stage.keyframe_weight:
+            return losses
+        keyframe = keyframe_loss(self.probe(features, batch.state), batch.keyframe)
+        return losses | {"loss": losses["loss"] + stage.keyframe_weight * keyframe, "keyframe": keyframe}
 
     @torch.no_grad()
     def _features(self, batch: Batch, latents: Tensor) -> Tensor:
@@ -83,6 +94,30 @@ class Objective(nn.Module):
         velocity = self.head.velocity(noisy, batch.action_time, batch.state.repeat_interleave(draws, dim=0), prefix)
         valid = batch.actions_valid.repeat_interleave(draws, dim=0)
         return action_loss(velocity, clean, batch.action_noise, valid)
+
+
+class KeyframeProbe(nn.Module):
+    """Reads from a frame's features where the arms will be at the next keyframe: one query over all tokens.
+
+    Args:
+        width: of the features.
+        pad: width of state and actions.
+    """
+
+    def __init__(self, width: int, pad: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Sequential(nn.Linear(pad, width), nn.SiLU(), nn.Linear(width, width))
+        self.attention = nn.MultiheadAttention(width, num_heads=4, batch_first=True)
+        self.out = nn.Sequential(nn.Linear(2 * width, 2 * width), nn.SiLU(), nn.Linear(2 * width, pad))
+
+    def forward(self, features: Tensor, state: Tensor) -> Tensor:
+        """(B, T, rows, columns, width) features and (B, D <= pad) states -> (B, pad)."""
+        tokens = self.norm(features[:, 0].flatten(1, 2).to(self.norm.weight.dtype))
+        first: nn.Linear = self.query[0]  # type: ignore[assignment]
+        query = self.query(F.pad(state, (0, first.in_features - state.shape[1])))[:, None]
+        seen, _ = self.attention(query, tokens, tokens, need_weights=False)
+        return self.out(torch.cat([query, seen], dim=-1)[:, 0])
 
 
 def repeat_prefix(prefix: Prefix, times: int) -> Prefix:
@@ -108,6 +143,8 @@ def learning(objective: Objective, stage: StageConfig) -> dict[str, nn.Parameter
         in_backbone = name.startswith("backbone.")
         learns = stage.kind != "head" and (not lora or "lora_" in name) if in_backbone else stage.kind != "video"
         learns = learns and not name.startswith(beyond)
+        if name.startswith("probe."):
+            learns = stage.keyframe_weight > 0
         parameter.requires_grad_(learns)
         if learns:
             chosen[name] = parameter

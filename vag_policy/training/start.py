@@ -93,7 +93,7 @@ def objective_of(config: TrainConfig, weights: Mapping[str, Tensor]) -> Objectiv
     backbone = VideoBackbone(settings.video.backbone)
     if config.tuning.kind == "lora":
         add_lora(backbone, config.tuning.rank)
-    objective = Objective(settings, backbone, ActionHead(settings.head))
+    objective = Objective(settings, backbone, ActionHead(settings.head), config.probes)
     objective.load_state_dict(dict(weights))
     return objective
 

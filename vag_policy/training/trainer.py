@@ -80,7 +80,9 @@ class _Run:
         )
         if config.tuning.kind == "lora":
             add_lora(policy.model.backbone, config.tuning.rank)
-        self.objective = Objective(config.settings(), policy.model.backbone, policy.model.head)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.objective = Objective(config.settings(), policy.model.backbone, policy.model.head, probe=config.probes)
         self.learned = sorted({name for stage in config.stages for name in learning(self.objective, stage)})
 
     def _start(self, policy: VamPolicy) -> VamPolicy:

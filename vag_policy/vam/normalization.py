@@ -88,6 +88,12 @@ class Normalization:
         """(A_H, A_D) in robot units, counted from ``reference`` -> (A_H, A_D) float32 of unit scale."""
         return ((actions - reference - np.array(self.action_mean)) / self._action_scale()).astype(np.float32)
 
+    def normalize_distant(
+        self, action: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
+    ) -> NDArray[np.float32]:
+        """(A_D,) an action at no particular step, in robot units -> (A_D,) float32 in units of ``action_std``."""
+        return ((action - reference - np.array(self.action_mean)) / np.array(self.action_std)).astype(np.float32)
+
     def denormalize_actions(
         self, actions: NDArray[np.floating], reference: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.float64]:
