@@ -241,6 +241,10 @@ def test_home_ends_the_episode_and_the_same_instruction_starts_another(rig):
     rig.arms.publish(JointCommandStatus(mode="home", chunks=1))
     rig.status("state", lambda s: s.message == "active: no instruction")
     assert rig.quiet()
+    for _ in range(3):  # one whose sender repeats it does not send the arms off again
+        rig.instruct("go")
+        assert rig.quiet(0.5)
+    time.sleep(2.1)
     rig.instruct("go")
     again = rig.next_chunk()
     assert (again.episode, again.replan) == (first.episode + 1, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.policy import Plan
-from vag_policy.serving.episode_watch import EpisodeWatch
+from vag_policy.serving.episode_watch import PAUSE_NS, EpisodeWatch, Repetition
 from vag_policy.serving.session import PlanningSession, SessionConfig
 from vag_policy.serving.statistics import ReplanTimes
 from vag_policy.serving.worker import LatestWorker, WorkerStoppedError
@@ -270,6 +270,16 @@ def test_worker_that_cannot_be_interrupted_is_reported_and_its_callers_are_freed
     release.set()
     assert worker.stop(5.0) is True
     waiting.join()
+
+
+def test_an_instruction_that_is_repeated_is_told_from_one_that_is_given_again():
+    repetition = Repetition()
+    texts = [("go", 0), ("go", 1), ("go", PAUSE_NS), ("go", 2 * PAUSE_NS), ("", 1), ("go", 1), ("stay", 1), ("stay", 1)]
+    seen, now_ns = [], 0
+    for text, pause_ns in texts:
+        now_ns += pause_ns
+        seen.append(repetition.seen(text, now_ns))
+    assert seen == [False, True, False, False, False, False, False, True]
 
 
 def test_an_episode_ends_when_the_arms_are_sent_home():

@@ -35,7 +35,7 @@ from vag_policy.nodes.policy_worker import PLANNER_THREAD, Outputs, Planner
 from vag_policy.nodes.scheduling import ask_for_priority
 from vag_policy.nodes.side_executor import SideThreadExecutor
 from vag_policy.policy import Plan, Policy, PolicyError
-from vag_policy.serving.episode_watch import EpisodeWatch
+from vag_policy.serving.episode_watch import EpisodeWatch, Repetition
 from vag_policy.serving.session import PlanningSession
 from vag_policy.serving.worker import WorkerStoppedError
 
@@ -55,7 +55,8 @@ class PolicyNode(ManagedNode):
       quicker there is joint_command's ``~/emergency_stop``.
     - Inference has one thread of its own and always takes the newest observation; the executor never waits for it.
     - An instruction, from the topic or from the action, starts an episode; only an active node takes one. Sending the
-      arms home ends it: the next instruction starts another, even where it is the same.
+      arms home ends it: the next instruction starts another, even where it is the same, but not where it is merely
+      repeated by its sender.
 
     Args:
         load: makes the policy from the parameter values, on the inference thread.
@@ -75,7 +76,7 @@ class PolicyNode(ManagedNode):
         self._imagined = publisher(self, Image, "imagined/image", LATEST, lifecycle=True)
         refuse = self._refuse_instruction
         subscribe_bounded(self, String, "instruction", self._on_instruction, LATEST, _MAX_INSTRUCTION_BYTES, refuse)
-        self._watch = EpisodeWatch()
+        self._watch, self._repetition, self._sent_home = EpisodeWatch(), Repetition(), False
         subscribe(self, JointCommandStatus, "joint_command/status", self._on_arms, LATCHED)
         self.create_service(Trigger, "~/reset", self._on_reset)
         self._jumps = self.get_clock().create_jump_callback(
@@ -197,10 +198,12 @@ class PolicyNode(ManagedNode):
         ended = self._watch.ended(message.mode, message.episode, message.chunks, episode)
         if ended and self._session.instruction:
             self._halt("the arms were sent home")
+            self._sent_home = True
             self.get_logger().info(f"episode {episode} ended: the arms were sent home; idle until the next instruction")
 
     def _on_instruction(self, message: String) -> None:
         text = message.data.strip()
+        repeated = self._repetition.seen(text, time.monotonic_ns())
         if len(text) > MAX_TEXT:
             self._refuse_instruction(f"{len(text)} characters, allowed: at most {MAX_TEXT}")
             return
@@ -209,7 +212,7 @@ class PolicyNode(ManagedNode):
             reason = "a run_episode goal owns the instruction"
         if text and reason:
             self.get_logger().warning(f"instruction '{text}' ignored: {reason}")
-        elif not reason and text != self._session.instruction:
+        elif not reason and text != self._session.instruction and not (self._sent_home and repeated):
             self._follow(text)
 
     def _refuse_instruction(self, reason: str) -> None:
@@ -217,6 +220,7 @@ class PolicyNode(ManagedNode):
         self.get_logger().warning(f"instruction refused: {reason}", throttle_duration_sec=10.0)
 
     def _follow(self, text: str) -> None:
+        self._sent_home = False
         if not text:
             self._session.end()
             self.get_logger().info("no instruction: idle")

@@ -1,8 +1,23 @@
-"""Whether the arms' side has ended the policy's episode, read from what it says of itself."""
+"""Whether the arms' side has ended the policy's episode, and whether an instruction after that is a new one."""
 
 from __future__ import annotations
 
 HOME = "home"
+PAUSE_NS = 2_000_000_000
+"""A sender that repeats its message pauses for less: ``ros2 topic pub`` does it once a second."""
+
+
+class Repetition:
+    """Tells an instruction that is given again from one whose sender merely repeats it."""
+
+    def __init__(self) -> None:
+        self._text, self._heard_ns = "", 0
+
+    def seen(self, text: str, now_ns: int) -> bool:
+        """Take in an instruction at ``now_ns`` (a steady clock); return whether it merely repeats the one before."""
+        repeats = text == self._text and now_ns - self._heard_ns < PAUSE_NS
+        self._text, self._heard_ns = text, now_ns
+        return repeats
 
 
 class EpisodeWatch:
