@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -141,10 +141,11 @@ class DemoClient(Node):
             RefusedError: the policy refused it or did not answer.
         """
         goal = RunEpisode.Goal(instruction=instruction, timeout=duration_from_ns(round(seconds * 1e9)))
-        self._goal = _wait(self._episode.send_goal_async(goal))
+        sent = self._from_spinning_thread(lambda: self._episode.send_goal_async(goal))
+        self._goal = None if sent is None else _wait(sent)
         if self._goal is None or not self._goal.accepted:
             raise RefusedError(f"the policy did not accept the episode '{instruction}'")
-        self._result = self._goal.get_result_async()
+        self._result = self._from_spinning_thread(self._goal.get_result_async)
 
     def end_episode(self) -> None:
         """Stop the running episode, if there is one, and wait for its end.
@@ -154,9 +155,14 @@ class DemoClient(Node):
         """
         if self._result is None or self._result.done():
             return
-        self._goal.cancel_goal_async()
+        self._from_spinning_thread(self._goal.cancel_goal_async)
         if _wait(self._result) is None:
             raise RefusedError("the policy does not end the episode")
+
+    def _from_spinning_thread(self, send: Callable[[], Any]) -> Any:
+        """What ``send`` returns. From any other thread, rclpy's action client loses an answer that comes at once."""
+        assert self.executor is not None
+        return _wait(self.executor.create_task(send))
 
     def result(self) -> tuple[bool, str] | None:
         """(whether the episode ended without a fault, the policy's words) once it has ended."""
