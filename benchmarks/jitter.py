@@ -29,7 +29,8 @@ CAMERAS = ("top", "left_wrist", "right_wrist")
 NODES = {
     "camera_sync": {},  # tiles of the size that the preset wants
     "policy": {"preset": "tiny", "mode": "async", "min_replan_period": 0.0, "guidance": "adaptive"},
-    "joint_command": {"mode": "async", "arm_on_start": True, "displaced": "rehold"},
+    # the priority is what config/yam.yaml asks for; it is granted to root, or where limits.conf says so
+    "joint_command": {"mode": "async", "arm_on_start": True, "displaced": "rehold", "realtime_priority": 50},
 }
 TOPICS = tuple(f"{arm}_{part}_controller/joint_trajectory" for arm in ("left", "right") for part in ("arm", "gripper"))
 PATIENCE_S = 90.0
@@ -113,6 +114,8 @@ def together() -> None:
 
     def overrides(name: str) -> list[Parameter]:
         extra = {"rate": float(os.environ["JITTER_RATE"])} if name == "joint_command" else {}
+        if name == "joint_command":
+            extra["realtime_priority"] = 0  # it would raise inference, too, above everything else
         return [Parameter(key, value=value) for key, value in (NODES[name] | extra).items()]
 
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)

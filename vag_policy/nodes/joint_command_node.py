@@ -70,7 +70,8 @@ class JointCommand(Node):
         self._timer = steady_timer(self, self._period_ns / SECOND_NS, self.tick)
         refused = ask_for_priority(values["nice"], values["realtime_priority"])
         if refused:
-            self.get_logger().warning(f"running without the priority asked for: {refused}")
+            hint = "doc/real-rig.md says how to permit it"
+            self.get_logger().info(f"running without the priority asked for ({refused}); {hint}")
         # What exists now lives as long as the node: the collector need not walk it between two commands.
         gc.collect()
         gc.freeze()
