@@ -315,6 +315,18 @@ def test_the_emergency_stop_is_latched(arms):
     arms.until("stopped", "called by service")
 
 
+def test_a_best_effort_button_stops_too(arms):
+    arms.send(BOW)
+    arms.until("policy")
+    button = arms.node.create_publisher(Bool, "emergency_stop", SENSOR)
+    try:
+        arms.wait(button.get_subscription_count, "a subscription that takes best effort")
+        button.publish(Bool(data=True))
+        arms.until("stopped", "called by topic")
+    finally:
+        arms.node.destroy_publisher(button)
+
+
 def test_disarmed_arms_get_no_commands(arms):
     assert arms.ask("disarm")[0]
     arms.until("disarmed")

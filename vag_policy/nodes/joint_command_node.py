@@ -9,6 +9,7 @@ from typing import Any
 
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
+from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
@@ -32,6 +33,7 @@ from vag_policy.nodes.scheduling import ask_for_priority, ask_for_short_slices
 
 # Not only the latest: a button that is let go at once has been pressed, and two arms may share a teleop topic.
 EVERY = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+ANY_BUTTON = QoSProfile(depth=20, reliability=ReliabilityPolicy.BEST_EFFORT)
 STATUS_PERIOD_NS = SECOND_NS // 5
 ACKNOWLEDGE_NS = SECOND_NS // 10
 QUIET_NS = 10 * SECOND_NS
@@ -84,7 +86,10 @@ class JointCommand(Node):
             (JointTrajectory, "teleop/joint_command", self._on_teleop, EVERY, MAX_TELEOP_BYTES, self._refuse_teleop),
         ):
             subscribe_bounded(self, kind, topic, callback, qos, limit, refuse)
-        subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, EVERY)
+        # Reliable where the button is, so that a press that is lost comes again; but one that is not must work too.
+        subscribe(self, Bool, "emergency_stop", self._on_emergency_stop, ANY_BUTTON)
+        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
+        self.create_subscription(Bool, "emergency_stop", self._on_emergency_stop, EVERY, event_callbacks=quiet)
         arbiter = self.arbiter
         operations = {
             "arm": (arbiter.arm, "armed"),
