@@ -177,6 +177,25 @@ def test_a_rejection_says_what_the_policy_is(graph):
     assert err == "vag: the policy rejects the episode 'fold the towel'; it is inactive: no checkpoint\n"
 
 
+def test_a_policy_that_is_still_loading_is_waited_for(graph, monkeypatch):
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(DOMAIN))
+    monkeypatch.setattr(run_client, "LOADING_S", 3.0)
+    monkeypatch.setattr(run_client, "ANSWER_S", PATIENCE_S)  # discovery may be slow
+    context, said = rclpy.Context(), []
+    rclpy.init(args=[], context=context, domain_id=DOMAIN, signal_handler_options=SignalHandlerOptions.NO)
+    loading = rclpy.create_node("policy", namespace="loading", context=context)
+    try:
+        with (
+            run_client.RunClient("loading", said.append) as client,
+            pytest.raises(RunError, match="does not answer on"),
+        ):
+            client.run("fold the towel", seconds=0.0, max_replans=0)
+    finally:
+        loading.destroy_node()
+        context.try_shutdown()
+    assert said == ["the policy is there, but does not answer yet: it may still be loading"]
+
+
 def test_no_graph_is_one_sentence(graph):
     code, out, err = vag_run("fold the towel", "--namespace", "elsewhere")
     assert (code, out) == (2, "") and not graph.goals

@@ -26,6 +26,9 @@ from vag_policy.nodes.ros_arguments import explained
 
 ANSWER_S = 5.0
 """How long a graph that is there may take to answer."""
+LOADING_S = 120.0
+"""How long a policy that is there may take to load."""
+_START = "vag up yam_sim starts one"
 _END_S = 10.0
 """How long after its time an episode may take to end; one whose policy was restarted meanwhile never does."""
 _LEAVE_S = 1.0
@@ -86,7 +89,7 @@ class RunClient:
             RunError: no graph answers, it rejects the episode, or it goes away meanwhile.
             KeyboardInterrupt: Ctrl-C before the episode began, or a second one.
         """
-        self._wait(self._client.server_is_ready, f"no graph answers on {self._action()}; vag up yam_sim starts one")
+        self._wait_for_policy()
         timeout = duration_from_ns(round(seconds * 1e9))
         goal = RunEpisode.Goal(instruction=instruction, timeout=timeout, max_replans=max_replans)
         accepted = self._client.send_goal_async(goal, feedback_callback=self._on_feedback)
@@ -124,6 +127,22 @@ class RunClient:
         result, good = wrapped.result, wrapped.status == GoalStatus.STATUS_SUCCEEDED and wrapped.result.success
         seconds = ns_from_stamp(result.duration) / 1e9
         return good, f"episode {result.episode}, {seconds:.1f} s: {result.message}"
+
+    def _wait_for_policy(self) -> None:
+        """A policy that is still loading is waited for; one that is not there is missed soon."""
+        began, told = time.monotonic(), False
+        policy = ("policy", self._node.get_namespace())
+        while not self._client.server_is_ready():
+            if self.cancelled:
+                raise KeyboardInterrupt
+            waited, there = time.monotonic() - began, policy in self._node.get_node_names_and_namespaces()
+            if waited > (LOADING_S if there else ANSWER_S):
+                what = "the policy is there, but does not answer" if there else "no graph answers"
+                raise RunError(f"{what} on {self._action()}; " + ("its log says why" if there else _START))
+            if there and not told and waited > 1.0:
+                self._say("the policy is there, but does not answer yet: it may still be loading")
+                told = True
+            self._executor.spin_once(timeout_sec=0.1)
 
     def _wait(self, condition: Callable[[], Any], otherwise: str, despite_cancel: bool = False) -> None:
         deadline = time.monotonic() + ANSWER_S
