@@ -113,9 +113,8 @@ def together() -> None:
     from vag_policy.nodes.policy_node import PolicyNode
 
     def overrides(name: str) -> list[Parameter]:
-        extra = {"rate": float(os.environ["JITTER_RATE"])} if name == "joint_command" else {}
-        if name == "joint_command":
-            extra["realtime_priority"] = 0  # it would raise inference, too, above everything else
+        # no real-time priority: it would raise inference, too, above everything else
+        extra = {"rate": float(os.environ["JITTER_RATE"]), "realtime_priority": 0} if name == "joint_command" else {}
         return [Parameter(key, value=value) for key, value in (NODES[name] | extra).items()]
 
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)

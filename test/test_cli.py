@@ -82,7 +82,7 @@ TABLE = [
     ((*TRAIN, "--set", "ema=["), "--set ema=[: the value is not YAML in line 1"),
     ((*TRAIN, "--set", "ema=nan"), "ema is nan; allowed: 0.0 to 0.999999"),
     ((*TRAIN, "--set", "emma=0.9"), "unknown setting 'emma'; allowed: name, preset"),
-    ((*TRAIN, "--set", "stages.7.steps=3"), "there is no number 7; there are 1"),
+    ((*TRAIN, "--set", "stages.7.steps=3"), "there is no number 7; there are 2"),
 ]
 
 

@@ -133,6 +133,9 @@ def test_an_image_stage_sees_the_present_frame_alone():
     objective, stage = make_objective(), make_stage("image")
     batch, latents = make_batch(stage)
     assert batch.video_noise.shape[2] == 1
+    assert batch.frames.shape[1] == 1
+    _, latents = make_batch(make_stage("joint"))  # of a whole clip
+    assert latents.shape[2] > 1
     loss = objective(batch, latents, stage)["loss"].item()
     later, first = latents.clone(), latents.clone()
     later[:, :, 1:] += 1.0

@@ -251,14 +251,12 @@ def test_wrong_shapes_are_named():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_short_prefix_leaves_state_and_actions_their_places(mode):
     """Frames that are left out count as if they were there and nobody looked at them."""
-    head, _ = make_head(mode)
+    head, reference = make_head(mode)
     actions, state, features = make_inputs()
     first = head.prefix(features[None, :1], level(SIGMA))
     per_frame = first.tokens.shape[1]
-    moved = head.velocity(actions[None], level(0.5), state[None], replace(first, positions=3 * per_frame))
-    plain = head.velocity(actions[None], level(0.5), state[None], first)
-    assert not torch.allclose(moved, plain, atol=1e-6)
-    # A rotary position enters as a difference: the prefix moved back is the rows moved forward.
-    whole = head.prefix(features[None], level(SIGMA))
-    same = head.velocity(actions[None], level(0.5), state[None], replace(whole, positions=whole.tokens.shape[1]))
-    torch.testing.assert_close(same, head.velocity(actions[None], level(0.5), state[None], whole), rtol=0, atol=0)
+    found = head.velocity(actions[None], level(0.5), state[None], replace(first, positions=FRAMES * per_frame))[0]
+    expected, _ = reference.velocity(actions, 0.5, state, features[:1], SIGMA, gap=(FRAMES - 1) * per_frame)
+    without, _ = reference.velocity(actions, 0.5, state, features[:1], SIGMA)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(found, without, atol=1e-6)

@@ -78,8 +78,8 @@ class ReferenceHead:
             out[:video], gates[:video] = normed[:video] * (1 + plain), 1.0
         return out, gates
 
-    def velocity(self, actions, time: float, state, features, sigma: float):
-        """((A, pad) velocity, [layer] attention probabilities (heads, N, N))."""
+    def velocity(self, actions, time: float, state, features, sigma: float, gap: int = 0):
+        """((A, pad) velocity, [layer] attention probabilities (heads, N, N)); ``gap`` positions follow the video."""
         pad = self.w["state_proj.weight"].shape[1]
         video = self.video_tokens(features.double(), sigma)
         padded = torch.cat([state.double(), torch.zeros(pad - len(state), dtype=torch.float64)])
@@ -87,16 +87,17 @@ class ReferenceHead:
         condition = sincos(time, x.shape[1])
         condition = silu(self.linear(silu(self.linear(condition, "time_in")), "time_out"))
         mask = prefix_lm_mask(len(video), len(actions))
+        place = [n if n < len(video) else n + gap for n in range(len(x))]
         attention = []
         for index in range(self.layers):
             name = f"layers.{index}"
             normed, gates = self.norm(x, f"{name}.attention_norm", condition, len(video))
             q = self.linear(normed, f"{name}.q").view(len(x), self.heads, self.head_dim)
             k, v = self.linear(normed, f"{name}.k"), self.linear(normed, f"{name}.v")
-            k = torch.stack([rotate(row, n) for n, row in enumerate(k)])
+            k = torch.stack([rotate(row, n) for n, row in zip(place, k, strict=True)])
             outputs, probabilities = [], []
             for head in range(self.heads):
-                rotated = torch.stack([rotate(row, n) for n, row in enumerate(q[:, head])])
+                rotated = torch.stack([rotate(row, n) for n, row in zip(place, q[:, head], strict=True)])
                 scores = rotated @ k.T / math.sqrt(self.head_dim)
                 p = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=1)
                 probabilities.append(p)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from vag_policy.expert.demonstrator import GiveUpError
 from vag_policy.expert.episode import FPS, VERSION, Frame, demonstrate
 from vag_policy.expert.kinematics import Kinematics
 from vag_policy.expert.style import Style, Variety
+from vag_policy.parent import end_with
 from vag_policy.robots.yam import JOINT_NAMES
 from vag_policy.robots.yam_rig import CAMERA_NAMES
 from vag_policy.robots.yam_sim import Sim, SimConfig
@@ -176,15 +176,9 @@ def start_process(config: DemoConfig, work: Path, barrier: Barrier, parent: int)
     """Make this process's world. It ends with the process that asked for it, however that ends."""
     global _world, _barrier
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     _barrier = barrier
     _world = World(config, work)
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
 
 
 def meet() -> None:

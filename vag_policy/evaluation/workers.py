@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +14,7 @@ from typing import Any
 from vag_policy.evaluation.records import record
 from vag_policy.evaluation.rollout import LoopConfig, Rollout
 from vag_policy.evaluation.trials import Trial
+from vag_policy.parent import end_with
 from vag_policy.policy import Policy
 from vag_policy.robots.yam_sim import Sim
 
@@ -68,7 +67,7 @@ def _start(config: LoopConfig, make_policy: MakePolicy, parent: int) -> None:
     """Make this process's world and policy. It ends with the process that asked for it, however that ends."""
     global _rollout
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     sim = Sim(config.sim)
     _rollout = Rollout(config, sim, make_policy(sim))
 
@@ -81,9 +80,3 @@ def _run(trial: Trial, pictures: Path | None) -> dict[str, Any]:
 
         episode_sheet(episode, pictures / f"episode-{trial.index:04d}.png")
     return record(episode)
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

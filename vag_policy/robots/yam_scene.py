@@ -42,8 +42,8 @@ class SceneConfig:
     Attributes:
         objects: names of the objects.
         containers: names of the containers.
-        object_x, container_x: (least, most) metres in front of the bases; objects stand nearer than containers, which
-            halves the places to search without making any scene like another.
+        object_x, container_x: (least, most) metres in front of the bases; objects stand nearer than containers, so that
+            a small model has fewer places to search.
         y: most metres to either side of the middle; the top camera sees little further.
         reach: (least, most) metres from a base's axis at which the gripper, pointing down, grasps and lifts 15 cm.
         gap: metres left free between two items, so that the fingers fit.

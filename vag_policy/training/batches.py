@@ -90,7 +90,7 @@ class Batch:
     """One micro-batch. B samples, U different instructions, T latent frames, K action draws.
 
     Attributes:
-        frames: (B, F, H, W, 3) uint8; None where features are cached.
+        frames: (B, F, H, W, 3) uint8, for stage ``image`` F = 1; None where features are cached.
         frames_valid: (B, T) bool, latent frames before the episode's end.
         state: (B, D) normalised.
         actions: (B, A_H, pad) normalised, padded with zeros.
@@ -186,7 +186,7 @@ class BatchMaker:
         settings, head = self.settings, self.settings.head
         count, draws = len(samples), stage.action_draws
         width, height = settings.video.latent_size
-        frames = 1 if stage.kind == "image" else settings.video.latent_frames
+        frames, pictures = (1, 1) if stage.kind == "image" else (settings.video.latent_frames, None)
         latents = (count, settings.video.backbone.out_channels, frames, height, width)
         actions = torch.zeros(count, settings.action_horizon, head.pad)
         keyframe = torch.zeros(count, head.pad)
@@ -206,7 +206,7 @@ class BatchMaker:
         embeddings = [self._encoder.null() if text is None else self._embedding(text) for text in unique]
         state = [self.normalization.normalize_state(sample.state) for sample in samples]
         return Batch(
-            frames=torch.from_numpy(np.stack([sample.clip for sample in samples])),
+            frames=torch.from_numpy(np.stack([sample.clip[:pictures] for sample in samples])),
             frames_valid=torch.from_numpy(np.stack([latent_validity(sample.clip_valid) for sample in samples])),
             state=torch.from_numpy(np.stack(state)),
             actions=actions,

@@ -155,9 +155,8 @@ class Stage:
     @torch.no_grad()
     def latents(self, batch: Batch) -> Tensor:
         """(B, C, T, h, w) clean latents of a batch's clips."""
-        frames = batch.frames[:, :1] if self.stage.kind == "image" else batch.frames
         # On a CPU a clip at a time: one's floats stay in the cache, and a whole batch's take ten times as long.
-        pieces = frames.split(1 if frames.device.type == "cpu" else len(batch))
+        pieces = batch.frames.split(1 if batch.frames.device.type == "cpu" else len(batch))
         return torch.cat([self.tokenizer.encode(clips.permute(0, 4, 1, 2, 3).float() / 127.5 - 1) for clips in pieces])
 
     # --- features of stage `head`

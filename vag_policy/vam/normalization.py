@@ -63,11 +63,11 @@ class Normalization:
             count = len(getattr(self, f"{kind}_mean"))
             if count != len(names):
                 raise ValueError(f"normalization has {count} {kind} entries, preset {preset.name!r} has {len(names)}")
-        relative = zip(preset.action_names, self.relative_actions, strict=False)  # no flags: none is relative
         if self.step_scale and len(self.step_scale) != preset.action_horizon:
             raise ValueError(
                 f"step_scale has {len(self.step_scale)} steps, preset {preset.name!r} has {preset.action_horizon}"
             )
+        relative = zip(preset.action_names, self.relative_actions, strict=False)  # no flags: none is relative
         missing = [name for name, flag in relative if flag and name not in preset.state_names]
         if missing:
             raise ValueError(f"relative actions {', '.join(missing)} are no state entries of preset {preset.name!r}")

@@ -149,9 +149,9 @@ class VamPreset:
             names = getattr(self, name)
             if not names or len(set(names)) != len(names) or len(names) > head.pad:
                 raise ValueError(f"{name} must be 1..{head.pad} distinct names, got {names}")
-        if self.action_horizon < 1 or not 1 <= self.execute <= self.action_horizon:
-            raise ValueError(f"execute must be 1..action_horizon, got {self.execute} of {self.action_horizon}")
         check_range("action_horizon", self.action_horizon, 1, 10_000)
+        if not 1 <= self.execute <= self.action_horizon:
+            raise ValueError(f"execute must be 1..action_horizon, got {self.execute} of {self.action_horizon}")
         check_range("period_ns", self.period_ns, *_PERIOD_NS)
         check_range("euler_steps", self.euler_steps, 1, 1000)
         for layer in (self.tr_layer, *self.tr_extra_layers):
