@@ -18,13 +18,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from vag_policy.execution.admission import Refusal
+from vag_policy.execution.displacement import DisplacementWatch
 from vag_policy.execution.feedback import Feedback
 from vag_policy.execution.limits import JointLimits, Vector, breaches, names_of
 from vag_policy.execution.motion import SECOND_NS, Motion, Step, advance, at_rest, brake
 from vag_policy.execution.policy_source import ARRIVED, PolicySource
 from vag_policy.execution.seam import Move, move_duration_ns
 from vag_policy.execution.settings import ArbiterConfig, Tally
-from vag_policy.execution.settling import Settling
 from vag_policy.execution.teleop_source import TeleopSource
 from vag_policy.policy import Plan
 
@@ -61,9 +61,8 @@ class Arbiter:
         self._teleop = TeleopSource(limits.names, config.teleop_timeout_ns, max(config.policy.ramp_ns, 1))
         self._home_pose = np.clip(home, limits.lower, limits.upper)
         self._home: Move | None = None
-        self._checked = checked
+        self._displacement = DisplacementWatch(limits, config, checked)
         self._motion: Motion | None = None
-        self._settling: Settling | None = None
         self._idle_reason, self._idle_fault = self.reason, False
         self._stale = False
         self._ticked_ns: int | None = None
@@ -77,9 +76,7 @@ class Arbiter:
             self.tally.refuse_states(news.fault)
         if news.went_back:
             self.time_went_back("joint_states", now_ns)
-        far = [name for name in news.jumped if name in names_of(self.limits.names, self._checked)]
-        if far:
-            self._on_displaced(f"{', '.join(far)} jumped between two joint_states", now_ns)
+        self._on_displaced(self._displacement.jumped(news.jumped), now_ns)
         return news.fault
 
     def chunk(self, plan: Plan, age_ns: int, now_ns: int) -> Refusal | None:
@@ -133,12 +130,12 @@ class Arbiter:
         silent = self.feedback.stale(now_ns)
         if silent:
             return f"no joint_states of {', '.join(silent)}"
-        measured, outside = self.feedback.position, self._outside()
+        measured, outside = self.feedback.position, self._displacement.outside(self.feedback.position)
         if outside.any():
             return f"{self.limits.named(outside)} measured outside the limits at {measured[outside].round(3)}"
         if self.armed:
             return ""
-        start = self._start()
+        start = self._displacement.start(self._motion, measured)
         if start is None:
             return "the arms are elsewhere, and the command is still braking: try again when it stands"
         self._motion = start
@@ -150,14 +147,15 @@ class Arbiter:
 
     def disarm(self, now_ns: int, reason: str = "disarmed") -> str:
         """Brake, then send nothing more."""
-        self.armed, self._settling = False, None
+        self.armed = False
+        self._displacement.wait_no_more()
         self._interrupt(reason, now_ns)
         return ""
 
     def emergency_stop(self, reason: str, now_ns: int) -> str:
         """Brake and hold, until ``reset_stop``."""
         self.stop_reason = self.stop_reason or reason
-        self._settling = None
+        self._displacement.wait_no_more()
         self._interrupt(f"stopped: {self.stop_reason}", now_ns, fault=True)
         return ""
 
@@ -260,79 +258,53 @@ class Arbiter:
         elif self._stale and self.armed:
             self._on_return(now_ns)
         self._stale = bool(silent)
-        if self._settling is not None and not silent:
-            self._settle(self._settling, now_ns)
-        elif self.armed and not silent:
-            self._check_following(now_ns)
+        if self._displacement.waiting and not silent:
+            self._settle(now_ns)
+        elif self.armed and not silent and self._motion is not None:
+            self._on_displaced(self._displacement.left_command(self._motion.position, self.feedback.position), now_ns)
 
     def _on_return(self, now_ns: int) -> None:
         if self._motion is None:
             return
-        away = np.abs(self._motion.position - self.feedback.position) > self.config.displacement
-        away &= self._checked
         self._interrupt("joint_states are back: waiting for a chunk" if self.tally.chunks else "no chunk yet", now_ns)
-        if away.any():
-            self._on_displaced(f"{self.limits.named(away)} moved while joint_states were silent", now_ns)
-
-    def _check_following(self, now_ns: int) -> None:
-        """Notice an arm that leaves its command: one whose motor is lost, and falls or is pushed while it talks on.
-
-        A command is never sent farther than the lead from the arm, so beyond that it is the arm that has moved.
-        """
-        if self._motion is None:
-            return
-        away = np.abs(self._motion.position - self.feedback.position) > self.limits.lead + self.config.displacement
-        away &= self._checked
-        if away.any():
-            self._on_displaced(f"{self.limits.named(away)} does not follow: away from the command", now_ns)
+        self._on_displaced(self._displacement.moved_in_silence(self._motion.position, self.feedback.position), now_ns)
 
     def _on_displaced(self, text: str, now_ns: int) -> None:
         """An arm is elsewhere: holding the old command would swing it, jumping to a doubtful pose might too.
 
         So nothing is sent, which a driver answers by holding: until an operator has looked or, where the arms may be
         re-held, until they stand.
+
+        Args:
+            text: which arm; nothing happens where it is empty.
+            now_ns: now.
         """
+        if not text:
+            return
         rehold = self.config.displaced == "rehold"
         if self._motion is not None:  # to brake is to send, too
             self._motion = None if rehold else at_rest(self._motion.position)
         if not self.armed:
             return
-        if rehold and not self.stop_reason and not self._outside().any():
-            reason = f"{text}: silent until the arms stand"
-            self._settling = Settling(reason, self.feedback.position, now_ns, self.config.settle_ns)
+        if rehold and not self.stop_reason and not self._displacement.outside(self.feedback.position).any():
+            reason = self._displacement.wait_until_still(text, self.feedback.position, now_ns)
             self._interrupt(reason, now_ns, fault=True)
         else:
             self.emergency_stop(text, now_ns)
             self.armed = False
 
-    def _settle(self, settling: Settling, now_ns: int) -> None:
+    def _settle(self, now_ns: int) -> None:
         """Take over from the measured pose once it stands still, as arming does."""
-        outside = self._outside()
+        outside = self._displacement.outside(self.feedback.position)
         if outside.any():
             self.emergency_stop(f"{self.limits.named(outside)} came to rest outside the limits", now_ns)
             self.armed = False
-        elif settling.settled(self.feedback.position, self.feedback.heard_ns, now_ns):
-            self._settling, self._motion = None, at_rest(self.feedback.position)
+        elif self._displacement.still(self.feedback.position, self.feedback.heard_ns, now_ns):
+            self._displacement.wait_no_more()
+            self._motion = at_rest(self.feedback.position)
             self._interrupt("the arms stand where they were found: waiting for a chunk", now_ns)
         else:
-            self._interrupt(settling.reason, now_ns, fault=True)
-
-    def _start(self) -> Motion | None:
-        """Where commands may begin; None where the last one still moves, and the arms are not with it."""
-        measured = self.feedback.position
-        if self._motion is None:
-            return at_rest(measured)
-        left = self._motion.position
-        # A gripper that holds something stands far from its command, and must go on holding.
-        there = (np.abs(left - measured) <= self.config.displacement) | ~self._checked
-        if self._motion.at_rest:
-            return at_rest(np.where(there, left, measured))
-        return self._motion if there.all() else None
-
-    def _outside(self) -> np.ndarray:
-        """(N,) which measured joints are where no joint can be."""
-        measured, tolerance = self.feedback.position, self.config.range_tolerance
-        return (measured < self.limits.lower - tolerance) | (measured > self.limits.upper + tolerance)
+            self._interrupt(self._displacement.waiting, now_ns, fault=True)
 
     def _near(self, goal: Vector) -> bool:
         return self._motion is not None and bool((np.abs(self._motion.position - goal) < ARRIVED).all())
@@ -343,8 +315,8 @@ class Arbiter:
             return Refusal("stopped", f"the emergency stop is latched ({self.stop_reason})")
         if not self.armed:
             return Refusal("disarmed", "the arms are not armed")
-        if self._settling is not None:
-            return Refusal("displaced", self._settling.reason)
+        if self._displacement.waiting:
+            return Refusal("displaced", self._displacement.waiting)
         silent = self.feedback.stale(now_ns)
         if silent or self._motion is None:
             return Refusal("no_feedback", f"no joint_states of {', '.join(silent)}")
