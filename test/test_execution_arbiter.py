@@ -808,6 +808,8 @@ def test_broken_teleop_targets_are_refused_and_counted():
     bench = Bench()
     assert "unknown joints hand" in bench.arbiter.teleop(["hand"], [0.0], bench.now_ns)
     assert bench.arbiter.tally.refused["teleop"] == 1
+    assert bench.arbiter.teleop(["left_joint2"], [85.0], bench.now_ns) == "left_joint2 at 85 far outside the limits"
+    assert bench.arbiter.tally.refused["teleop"] == 2
     assert bench.tick().arbiter.mode == "hold"
 
 

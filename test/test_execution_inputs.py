@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vag_policy.execution.feedback import Feedback
+from vag_policy.execution.limits import JointLimits
 from vag_policy.execution.rig import Rig
 from vag_policy.execution.teleop_source import TeleopSource
 from vag_policy.robots import yam
@@ -13,6 +14,7 @@ from vag_policy.robots import yam
 MS = 1_000_000
 SECOND = 1_000_000_000
 NAMES = ("l1", "l2", "r1", "r2")
+LIMITS = JointLimits(NAMES, -3.0, 3.0, 1.0, 10.0, 0.1)
 STAMP = 1_000 * SECOND
 
 
@@ -103,7 +105,7 @@ def test_positions_are_converted_once_for_everyone():
 
 
 def test_teleop_takes_over_gently_and_follows_smoothly():
-    source = TeleopSource(NAMES, 500 * MS, SECOND)
+    source = TeleopSource(LIMITS, 500 * MS, SECOND, 0.5)
     command = np.array([0.0, 0.5, 0.0, 0.0])
     for tick in range(0, 2001, 10):
         if tick % 30 == 0:
@@ -119,7 +121,7 @@ def test_teleop_takes_over_gently_and_follows_smoothly():
 
 
 def test_teleop_moves_between_its_targets_without_steps():
-    source = TeleopSource(NAMES, 500 * MS, 1)
+    source = TeleopSource(LIMITS, 500 * MS, 1, 0.5)
     command, course = np.zeros(4), []
     for tick in range(0, 1000, 5):
         if tick % 35 == 0:
@@ -129,7 +131,7 @@ def test_teleop_moves_between_its_targets_without_steps():
 
 
 def test_teleop_that_falls_silent_is_let_go():
-    source = TeleopSource(NAMES, 500 * MS, SECOND)
+    source = TeleopSource(LIMITS, 500 * MS, SECOND, 0.5)
     assert not source.engaged
     source.update(NAMES, [0.0] * 4, np.zeros(4), 0)
     assert source.engaged
@@ -147,10 +149,15 @@ def test_teleop_that_falls_silent_is_let_go():
         ((), (), "0 positions for 0 joints"),
         (("l1", "l1"), (0.0, 1.0), "more than once"),
         (("l1", "l2"), (0.0, float("nan")), "l2 not finite"),
+        (("l1", "r2", "r1"), (0.0, 3.6, -1e300), "r2 at 3.6, r1 at -1e+300 far outside the limits"),
     ],
 )
 def test_bad_teleop_targets_are_named(names, positions, words):
-    assert words in TeleopSource(NAMES, 1, 1).fault(names, positions)
+    assert words in TeleopSource(LIMITS, 1, 1, 0.5).fault(names, positions)
+
+
+def test_a_teleop_target_a_little_outside_the_limits_is_none_to_refuse():
+    assert TeleopSource(LIMITS, 1, 1, 0.5).fault(["r1", "l2"], [3.49, -3.49]) == ""
 
 
 # The rig

@@ -58,7 +58,8 @@ class Arbiter:
         self.mode, self.reason = DISARMED, "not armed yet"
         self.fault = False
         """Whether the arms are held because something is wrong, rather than because nobody moves them."""
-        self._teleop = TeleopSource(limits.names, config.teleop_timeout_ns, max(config.policy.ramp_ns, 1))
+        takeover_ns = max(config.policy.ramp_ns, 1)
+        self._teleop = TeleopSource(limits, config.teleop_timeout_ns, takeover_ns, config.teleop_tolerance)
         self._home_pose = np.clip(home, limits.lower, limits.upper)
         self._home: Move | None = None
         self._displacement = DisplacementWatch(limits, config, checked)

@@ -18,6 +18,8 @@ class ArbiterConfig:
     Attributes:
         policy: how chunks are executed.
         teleop_timeout_ns: silence after which an operator has let go.
+        teleop_tolerance: how far beyond its limits an operator may ask a joint to go, rad and strokes; what is farther
+            is refused. A leader arm is never far outside, other than the output of a network.
         home_ns: the shortest move home.
         longest_step_ns: a tick later than this does not make up for the time.
         range_tolerance: how far outside its limits a joint may measure when the arms are armed, rad.
@@ -30,6 +32,7 @@ class ArbiterConfig:
 
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     teleop_timeout_ns: int = SECOND_NS // 2
+    teleop_tolerance: float = 1.0
     home_ns: int = 3 * SECOND_NS
     longest_step_ns: int = SECOND_NS // 25
     range_tolerance: float = 0.1
@@ -42,8 +45,8 @@ class ArbiterConfig:
             raise ValueError(f"displaced is '{self.displaced}'; allowed: {', '.join(DISPLACED)}")
         if min(self.teleop_timeout_ns, self.longest_step_ns, self.settle_ns) <= 0 or self.home_ns < 0:
             raise ValueError("teleop_timeout_ns, longest_step_ns and settle_ns must be positive, home_ns not negative")
-        if not (self.range_tolerance >= 0.0 and self.displacement > 0.0):
-            raise ValueError("range_tolerance must not be negative, displacement must be positive")
+        if not (min(self.range_tolerance, self.teleop_tolerance) >= 0.0 and self.displacement > 0.0):
+            raise ValueError("range_tolerance and teleop_tolerance must not be negative, displacement must be positive")
 
 
 @dataclass

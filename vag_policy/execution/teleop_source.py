@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vag_policy.execution.joint_map import JointMap, listed
-from vag_policy.execution.limits import Vector
+from vag_policy.execution.limits import JointLimits, Vector
 from vag_policy.execution.motion import SECOND_NS
 from vag_policy.execution.seam import Seam
 
@@ -19,13 +19,16 @@ class TeleopSource:
     """Targets of a leader arm or any other operator's device. All times are one steady clock.
 
     Args:
-        names: the rig's joints; a message may leave some out, they keep where they are.
+        limits: of the rig's joints; a message may leave some out, they keep where they are.
         timeout_ns: silence after which the operator has let go.
         takeover_ns: length of the fade from the pose at takeover to the operator's target.
+        range_tolerance: how far beyond its limits (rad; strokes for grippers) a target may be before it counts as
+            garbage; anything less is clamped.
     """
 
-    def __init__(self, names: Sequence[str], timeout_ns: int, takeover_ns: int) -> None:
-        self._map = JointMap(names)
+    def __init__(self, limits: JointLimits, timeout_ns: int, takeover_ns: int, range_tolerance: float) -> None:
+        self._map = JointMap(limits.names)
+        self._lowest, self._highest = limits.lower - range_tolerance, limits.upper + range_tolerance
         self._timeout_ns = timeout_ns
         self._takeover_ns = takeover_ns
         self._seam: Seam | None = None
@@ -51,7 +54,13 @@ class TeleopSource:
         if len(set(names)) != len(names):
             return "a joint is named more than once"
         bad = [name for name, value in zip(names, positions, strict=True) if not np.isfinite(value)]
-        return f"{', '.join(bad)} not finite" if bad else ""
+        if bad:
+            return f"{', '.join(bad)} not finite"
+        source, joint = self._map.find(names)
+        values = np.asarray(positions, np.float64)[source]
+        far = (values < self._lowest[joint]) | (values > self._highest[joint])
+        named = [f"{name} at {value:g}" for name, value, out in zip(names, values, far, strict=True) if out]
+        return f"{', '.join(named)} far outside the limits" if named else ""
 
     def update(self, names: Sequence[str], positions: Sequence[float], command: Vector, now_ns: int) -> None:
         """Follow a target without fault; the first one takes over from ``command`` (N,)."""

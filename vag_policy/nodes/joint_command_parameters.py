@@ -39,6 +39,7 @@ PARAMETERS = (
     Param("grace", 0.5, "async: how long a chunk runs on while the next is late, s", (0.0, 5.0)),
     Param("max_observation_age", 3.0, "oldest observation whose chunk is executed, s", (0.1, 60.0)),
     Param("range_tolerance", 10.0, "rad beyond its limits from which an action is garbage, not clamped", (0.0, 100.0)),
+    Param("teleop_tolerance", 1.0, "the same for an operator's target, which is refused, rad", (0.0, 100.0)),
     # Watchdogs
     Param("feedback_timeout", 0.2, "silence of a joint after which the arms hold, s", (0.02, 2.0)),
     Param("command_timeout", 1.0, "silence of the policy after which it is reported, s", (0.1, 60.0)),
@@ -108,6 +109,7 @@ def make_arbiter(rig: Rig, values: Mapping[str, Any]) -> Arbiter:
     config = ArbiterConfig(
         policy=policy,
         teleop_timeout_ns=nanoseconds(values["teleop_timeout"]),
+        teleop_tolerance=values["teleop_tolerance"],
         home_ns=nanoseconds(values["home_time"]),
         longest_step_ns=nanoseconds(_LONGEST_STEP / values["rate"]),
         displaced=values["displaced"],
