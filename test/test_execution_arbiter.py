@@ -177,6 +177,19 @@ def test_arming_again_goes_on_from_the_last_command_unless_the_arms_were_moved()
     assert command[1:].tolist() == held[1:].tolist()
 
 
+def test_a_gripper_that_is_armed_again_stays_where_it_is():
+    bench = Bench()
+    bench.send(np.where(RIG.grippers, 0.0, HOME))
+    bench.stiff = np.where(RIG.grippers, 0.0, 0.2)  # something is between its fingers
+    bench.seconds(3.0)
+    assert bench.command[RIG.grippers] == pytest.approx([0.4, 0.4], abs=0.02)  # the last of the chunk's actions
+    bench.arbiter.disarm(bench.now_ns)
+    bench.seconds(0.5)
+    bench.arbiter.arm(bench.now_ns)
+    bench.seconds(1.0)
+    assert bench.command[RIG.grippers].tolist() == HOME[RIG.grippers].tolist()
+
+
 # Chunks
 
 

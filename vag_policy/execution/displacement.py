@@ -9,6 +9,9 @@ from vag_policy.execution.motion import Motion, at_rest
 from vag_policy.execution.settings import ArbiterConfig
 from vag_policy.execution.settling import Settling
 
+# A gripper that nothing holds is closer than this to its command, strokes.
+_FOLLOWS = 0.1
+
 
 class DisplacementWatch:
     """Compares the measured pose with the command. Poses are (N,) in rad and 0..1; times are one steady clock.
@@ -67,15 +70,18 @@ class DisplacementWatch:
         return self._settling is not None and self._settling.settled(measured, heard_ns, now_ns)
 
     def start(self, motion: Motion | None, measured: Vector) -> Motion | None:
-        """Where commands may begin; None where the last one still moves, and the arms are not with it."""
+        """Where commands may begin; None where the last one still moves, and the arms are not with it.
+
+        An arm that is still there goes on from the command it was left with, or it would sag a little with every
+        arming. A gripper that something holds open begins where it stands, or it would go on closing on that.
+        """
         if motion is None:
             return at_rest(measured)
-        left = motion.position
-        # A gripper that holds something stands far from its command, and must go on holding.
-        there = ~self._away(left, measured, self._config.displacement)
+        away = self._away(motion.position, measured, self._config.displacement)
         if motion.at_rest:
-            return at_rest(np.where(there, left, measured))
-        return motion if there.all() else None
+            away |= ~self._checked & (np.abs(motion.position - measured) > _FOLLOWS)
+            return at_rest(np.where(away, measured, motion.position))
+        return None if away.any() else motion
 
     def _away(self, command: Vector, measured: Vector, distance: Vector | float) -> Mask:
         return (np.abs(command - measured) > distance) & self._checked
