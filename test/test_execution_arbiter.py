@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vag_policy.execution.admission import AdmissionConfig
 from vag_policy.execution.arbiter import Arbiter
 from vag_policy.execution.feedback import Feedback
 from vag_policy.execution.policy_source import PolicyConfig
@@ -401,18 +402,54 @@ def test_a_ramp_waits_for_arms_that_are_held_back():
     bench = Bench(REST)
     bench.stiff = 0.0
     bench.send(np.tile(BOW, (50, 1)))
-    bench.seconds(4.0)
+    bench.seconds(2.8)
     assert bench.arbiter.mode == "ramp"
     assert np.abs(bench.command - REST)[~RIG.grippers].max() <= LIMITS.lead[0] + 1e-9
     assert bench.arbiter.tally.clamps["lead"]["left_joint2"] > 100
+    bench.send(np.tile(BOW, (50, 1)), episode=2)
     bench.stiff = 0.2
-    bench.seconds(3.0)
+    bench.seconds(4.0)
     assert bench.command == pytest.approx(BOW, abs=0.02)
     check_smooth(bench)
 
 
+def test_a_chunk_that_has_waited_too_long_in_a_blocked_ramp_is_dropped():
+    bench = Bench(REST, admission=AdmissionConfig(max_age_ns=4 * SECOND))
+    bench.stiff = 0.0
+    bench.seconds(0.5)
+    assert bench.send(np.tile(BOW, (50, 1)), age_ns=500 * MS) is None
+    bench.seconds(3.4)
+    assert bench.arbiter.mode == "ramp"
+    bench.stiff = 0.2  # released just before: the command does not arrive in time
+    bench.seconds(0.2)
+    assert bench.arbiter.mode == "hold"
+    words = "chunk dropped at the end of its ramp: its observation is 4.01 s old, allowed: 4 s"
+    assert (bench.arbiter.reason, bench.arbiter.fault) == (words, False)
+    assert bench.arbiter.tally.refused["too_old"] == 1
+    bench.seconds(2.0)
+    assert "policy" not in bench.modes and not bench.arbiter.moving
+    assert ReportWriter(bench.arbiter).execution(bench.now_ns)[0] == "stale"
+    assert bench.send(BOW) is None  # a new start
+    assert bench.tick().arbiter.mode == "ramp"
+    check_smooth(bench)
+
+
+def test_a_slow_policy_goes_on_at_the_end_of_a_ramp_that_has_outlived_its_chunk():
+    """As one that takes 2.5 s a plan: with a ramp of a second, every chunk would be too old at its end."""
+    bench, line = Bench().seconds(2.5), np.linspace(HOME, BOW, 50)
+    assert bench.send(line, age_ns=2500 * MS) is None
+    bench.seconds(1.1)
+    assert "its observation is 3.50 s old" in bench.arbiter.reason and "policy" not in bench.modes
+    bench.seconds(2.5)
+    assert bench.send(line, age_ns=2500 * MS) is None
+    assert bench.tick().arbiter.mode == "policy"  # without another ramp
+    bench.seconds(1.5)
+    assert bench.command == pytest.approx(line[29], abs=2e-3)
+    check_smooth(bench)
+
+
 def test_targets_beyond_limits_are_clamped_counted_and_named():
-    bench = Bench()
+    bench = Bench(admission=AdmissionConfig(max_age_ns=10 * SECOND))  # a ramp of 5 s
     bench.send(np.tile(HOME + np.where(np.arange(14) == 1, 5.0, 0.0), (50, 1)))
     bench.seconds(7.0)
     assert bench.command[1] == pytest.approx(LIMITS.upper[1])

@@ -221,7 +221,7 @@ def test_names_without_end_make_no_text_without_end():
     names = tuple(f"{'endless' * 1000}{number}" for number in range(1000))
     reasons = [
         judge(plan(names=names, actions=np.zeros((4, 1000)))).text,
-        TeleopSource(NAMES, SECOND, SECOND).fault(names, np.zeros(1000)),
+        TeleopSource(LIMITS, SECOND, SECOND, 1.0).fault(names, np.zeros(1000)),
         Feedback(NAMES, SECOND).update(names * 2, [0.0] * 2000, SECOND, 0).fault,
     ]
     assert all(0 < len(reason) < 2000 for reason in reasons)

@@ -38,7 +38,7 @@ class AdmissionConfig:
     """What a chunk must keep to.
 
     Attributes:
-        max_age_ns: how old the observation may be when its chunk arrives.
+        max_age_ns: how old the observation may be when its chunk arrives, and when it is started after a ramp.
         range_tolerance: how far beyond its limits (rad; strokes for grippers) an action may ask a joint to go
             before the chunk counts as garbage; anything less is clamped.
     """
@@ -136,12 +136,19 @@ class Admission:
             return Refusal("no_stamp", "its observation is stamped 0")
         if age_ns < -_SKEW_NS:
             return Refusal("from_the_future", f"its observation is {age} old: the clocks differ", broken=True)
-        if age_ns > self._config.max_age_ns:
-            allowed = f"{self._config.max_age_ns / SECOND_NS:g} s"
-            return Refusal("too_old", f"its observation is {age} old, allowed: {allowed}")
+        too_old = self.too_old(age_ns)
+        if too_old is not None:
+            return too_old
         if self._not_before_ns is not None and now_ns - age_ns < self._not_before_ns:
             return Refusal("outdated", "its observation is from before the last hold or ramp")
         return None
+
+    def too_old(self, age_ns: int) -> Refusal | None:
+        """Why a chunk whose observation is ``age_ns`` old must not be started, or None."""
+        if age_ns <= self._config.max_age_ns:
+            return None
+        allowed = f"{self._config.max_age_ns / SECOND_NS:g} s"
+        return Refusal("too_old", f"its observation is {age_ns / SECOND_NS:.2f} s old, allowed: {allowed}")
 
     def _ordered(self, plan: Plan) -> np.ndarray:
         source, joint = self._map.find(plan.names)

@@ -253,6 +253,10 @@ class Arbiter:
             self._interrupt("teleop let go", now_ns)
         if self._home is not None and self._home.over(now_ns) and self._near(self._home.goal):
             self._interrupt("at home", now_ns)
+        expired = None if self._motion is None else self.policy.expire(self._motion.position, now_ns)
+        if expired is not None:
+            self.refuse(expired, now_ns)
+            self._idle_reason, self._idle_fault = f"chunk dropped at the end of its ramp: {expired.text}", False
         silent = self.feedback.stale(now_ns) if self.armed else []
         if silent:
             self._interrupt(f"no joint_states of {', '.join(silent)}", now_ns, fault=True)

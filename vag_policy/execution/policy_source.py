@@ -77,6 +77,7 @@ class PolicySource:
         self._seam: Seam | None = None
         self._ramp: Move | None = None
         self._waiting: Chunk | None = None  # the newest chunk, to be played at the ramp's end
+        self._observed_ns = 0  # when the observation was made that it comes from
         self._check_start = True
         self._dry_since_ns: int | None = None
         self.episode = 0
@@ -107,8 +108,30 @@ class PolicySource:
         if refusal is None:
             self.admission.admit(plan)
             self.episode = plan.episode
-            self._dry_since_ns = None
+            self._dry_since_ns, self._observed_ns = None, now_ns - age_ns
         return refusal
+
+    def expire(self, command: Vector, now_ns: int) -> Refusal | None:
+        """Drop a chunk that has become too old by the end of its ramp, and say so.
+
+        Where the ramp has arrived the next chunk goes on from there. Where something has held it up so long, it is
+        given up, too: whatever the arms push against, they do for a chunk that is never played.
+        """
+        if self._ramp is None or not self._ramp.over(now_ns):
+            return None
+        refusal = self.admission.too_old(now_ns - self._observed_ns)
+        if refusal is None:
+            return None
+        if self._arrived(self._ramp, command):
+            self._ramp = self._waiting = None
+        else:
+            self.flush(now_ns)
+        self._dry_since_ns = now_ns
+        return refusal
+
+    @staticmethod
+    def _arrived(ramp: Move, command: Vector) -> bool:
+        return bool(np.abs(command - ramp.goal).max() <= ARRIVED)
 
     def _start(self, chunk: Chunk, command: Vector, measured: Vector, now_ns: int) -> Refusal | None:
         first = chunk.actions[0]
@@ -149,7 +172,7 @@ class PolicySource:
         A ramp lasts until the command (N,) has arrived, however a limit may have slowed it.
         """
         if self._ramp is not None and self._waiting is not None:
-            if not self._ramp.over(now_ns) or np.abs(command - self._ramp.goal).max() > ARRIVED:
+            if not self._ramp.over(now_ns) or not self._arrived(self._ramp, command):
                 return self._ramp.target(now_ns)
             first = np.clip(self._waiting.actions[0], self._limits.lower, self._limits.upper)
             if np.abs(first - self._ramp.goal).max() > ARRIVED:  # a later chunk may begin beside the goal
