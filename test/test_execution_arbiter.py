@@ -834,6 +834,27 @@ def test_home_is_slow_and_ends_the_episode():
     check_smooth(bench)
 
 
+@pytest.mark.parametrize("begun_ms", [-10, 0, 10])
+def test_whatever_was_seen_before_the_end_of_a_move_home_is_not_executed(begun_ms):
+    """An episode that is begun within 10 ms of the call, by a policy that has not heard of it."""
+    bench, causes = Bench(REST), set()
+    for ms in range(-20, 10_000, 10):
+        if ms == 0:
+            assert bench.arbiter.home(bench.now_ns) == ""
+        if ms >= begun_ms:
+            refusal = bench.send(BOW, episode=2, age_ns=30 * MS)
+            causes |= {refusal.cause} if ms >= 0 else set()
+        bench.tick()
+        if ms > 0 and bench.arbiter.mode == "hold":
+            break
+    assert (bench.arbiter.mode, bench.arbiter.reason) == ("hold", "at home")
+    assert bench.command == pytest.approx(HOME, abs=0.02)
+    assert bench.send(BOW, episode=2, age_ns=30 * MS).cause in ("outdated", "ended_episode")
+    assert causes <= {"home", "ended_episode"}
+    assert bench.send(BOW, episode=3, age_ns=0) is None
+    check_smooth(bench)
+
+
 def test_teleop_takes_over_from_the_policy_and_hands_back_without_its_chunk():
     bench = Bench(mode="async")
     bench.send(BOW)

@@ -284,28 +284,50 @@ def test_an_instruction_that_is_repeated_is_told_from_one_that_is_given_again():
 
 def test_an_episode_ends_when_the_arms_are_sent_home():
     watch = EpisodeWatch()
-    assert not watch.ended("hold", 0, 0, current=7)
-    assert not watch.ended("policy", 7, 1, current=7)
-    assert watch.ended("home", 0, 1, current=7)
+    assert not watch.ended("hold", 0, 0, current=7, now_ns=0)
+    assert not watch.ended("policy", 7, 1, current=7, now_ns=1)
+    assert watch.ended("home", 0, 1, current=7, now_ns=2)
     # once: what is begun on the way home, or before a chunk of it was taken, is another episode
-    assert not watch.ended("home", 0, 1, current=8)
-    assert not watch.ended("hold", 0, 1, current=8)
-    assert not watch.ended("policy", 8, 2, current=8)
-    assert watch.ended("home", 0, 2, current=8)
+    assert not watch.ended("home", 0, 1, current=8, now_ns=3)
+    assert not watch.ended("hold", 0, 1, current=8, now_ns=4)
+    assert not watch.ended("policy", 8, 2, current=8, now_ns=5)
+    assert watch.ended("home", 0, 2, current=8, now_ns=6)
+
+
+@pytest.mark.parametrize("late_ms", range(-20, 81, 5))
+def test_of_a_call_of_home_and_an_instruction_at_the_same_moment_home_wins(late_ms):
+    """``late_ms``: how much later than the status that says home the policy hears of the instruction."""
+    watch, session, home_ns = EpisodeWatch(), PlanningSession(SessionConfig("blocking", SECOND), 7), 10 * SECOND
+    watch.ended("hold", 0, 0, session.episode, home_ns - SECOND)
+
+    def instruction(now_ns: int) -> None:
+        if not watch.home_wins(now_ns):
+            session.begin("go")
+
+    def status(now_ns: int) -> None:
+        if watch.ended("home", 0, 0, session.episode, now_ns):
+            session.end()
+
+    heard_ns = home_ns + late_ms * 1_000_000
+    for now_ns, hear in sorted([(home_ns, status), (heard_ns, instruction)], key=lambda event: event[0]):
+        hear(now_ns)
+    status(home_ns + SECOND // 5)  # it is said again all the way
+    assert session.instruction == ("go" if late_ms >= 50 else "")
 
 
 def test_an_end_is_seen_where_the_move_home_was_not():
     watch = EpisodeWatch()
-    watch.ended("policy", 7, 3, current=7)
-    assert watch.ended("stopped", 0, 3, current=7)
+    watch.ended("policy", 7, 3, current=7, now_ns=0)
+    assert watch.ended("stopped", 0, 3, current=7, now_ns=1)
+    assert not watch.home_wins(1)
 
 
 def test_arms_that_start_again_or_follow_others_end_nothing():
     watch = EpisodeWatch()
-    watch.ended("policy", 7, 3, current=7)
-    assert not watch.ended("disarmed", 0, 0, current=7)  # joint_command was started again
-    watch.ended("policy", 99, 1, current=7)
-    assert not watch.ended("hold", 0, 1, current=7)  # another policy's
+    watch.ended("policy", 7, 3, current=7, now_ns=0)
+    assert not watch.ended("disarmed", 0, 0, current=7, now_ns=1)  # joint_command was started again
+    watch.ended("policy", 99, 1, current=7, now_ns=2)
+    assert not watch.ended("hold", 0, 1, current=7, now_ns=3)  # another policy's
 
 
 def test_replan_times_are_medians_by_stage_and_count_misses():

@@ -141,6 +141,9 @@ class EpisodeServer:
 
     def _on_accepted(self, handle: ServerGoalHandle) -> None:
         self._run = _Run(handle, self._session.begin(handle.request.instruction.strip()))
+        reason = self._why_not()
+        if reason:  # it changed between the goal and this
+            self._finish(False, reason)
         handle.execute()
 
     def _on_cancel(self, _handle: ServerGoalHandle) -> CancelResponse:

@@ -195,7 +195,7 @@ class PolicyNode(ManagedNode):
 
     def _on_arms(self, message: JointCommandStatus) -> None:
         episode = self._session.episode
-        ended = self._watch.ended(message.mode, message.episode, message.chunks, episode)
+        ended = self._watch.ended(message.mode, message.episode, message.chunks, episode, time.monotonic_ns())
         if ended and self._session.instruction:
             self._halt("the arms were sent home")
             self._sent_home = True
@@ -210,6 +210,7 @@ class PolicyNode(ManagedNode):
         reason = self._why_not_acting()
         if self._episodes is not None and self._episodes.running:
             reason = "a run_episode goal owns the instruction"
+        self._sent_home |= self._watch.home_wins(time.monotonic_ns())  # even where no episode was running
         if text and reason:
             self.get_logger().warning(f"instruction '{text}' ignored: {reason}")
         elif not reason and text != self._session.instruction and not (self._sent_home and repeated):
@@ -241,6 +242,8 @@ class PolicyNode(ManagedNode):
             self._planner.set_guidance(guidance_changes(fresh))
 
     def _why_not_acting(self) -> str:
+        if self._watch.home_wins(time.monotonic_ns()):
+            return "the arms were sent home at the same moment"
         return "" if self.state_label == "active" else f"the policy is {self.state_label}, not active"
 
     def _why_no_goal(self) -> str:
