@@ -972,7 +972,7 @@ def test_a_slow_start_of_the_drivers_is_no_fault_until_it_lasts():
     reports = ReportWriter(bench.arbiter, bench.now_ns)
     bench.seconds(1.0)
     assert reports.feedback(bench.now_ns)[0] == "ok"
-    assert reports.feedback(bench.now_ns)[1].startswith("waiting for joint_states of left_joint1")
+    assert reports.feedback(bench.now_ns)[1].startswith("waiting for joint_states of all 14 joints")
     bench.talking = list(RIG.names)
     bench.tick()
     bench.arbiter.arm(bench.now_ns)

@@ -26,6 +26,7 @@ from vag_policy.execution.policy_source import ARRIVED, PolicySource
 from vag_policy.execution.seam import Move, move_duration_ns
 from vag_policy.execution.settings import ArbiterConfig, Tally
 from vag_policy.execution.teleop_source import TeleopSource
+from vag_policy.observation.naming import some_joints
 from vag_policy.policy import Plan
 
 STOPPED, DISARMED, HOLD, RAMP, POLICY, TELEOP, HOME = "stopped", "disarmed", "hold", "ramp", "policy", "teleop", "home"
@@ -130,7 +131,7 @@ class Arbiter:
             return f"the emergency stop is latched ({self.stop_reason}): reset it first"
         silent = self.feedback.stale(now_ns)
         if silent:
-            return f"no joint_states of {', '.join(silent)}"
+            return f"no joint_states of {some_joints(silent, self.limits.names)}"
         measured, outside = self.feedback.position, self._displacement.outside(self.feedback.position)
         if outside.any():
             return f"{self.limits.named(outside)} measured outside the limits at {measured[outside].round(3)}"
@@ -259,7 +260,7 @@ class Arbiter:
             self._idle_reason, self._idle_fault = f"chunk dropped at the end of its ramp: {expired.text}", False
         silent = self.feedback.stale(now_ns) if self.armed else []
         if silent:
-            self._interrupt(f"no joint_states of {', '.join(silent)}", now_ns, fault=True)
+            self._interrupt(f"no joint_states of {some_joints(silent, self.limits.names)}", now_ns, fault=True)
         elif self._stale and self.armed:
             self._on_return(now_ns)
         self._stale = bool(silent)
@@ -324,7 +325,7 @@ class Arbiter:
             return Refusal("displaced", self._displacement.waiting)
         silent = self.feedback.stale(now_ns)
         if silent or self._motion is None:
-            return Refusal("no_feedback", f"no joint_states of {', '.join(silent)}")
+            return Refusal("no_feedback", f"no joint_states of {some_joints(silent, self.limits.names)}")
         if self._teleop.engaged:
             return Refusal("teleop", "an operator moves the arms")
         return Refusal("home", "the arms are on the way home") if self._home is not None else None

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vag_policy.observation.naming import some_joints
+
 Vector = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -56,8 +58,8 @@ class JointLimits:
             raise ValueError(f"the lower limit of {self.named(crossed)} is not below its upper limit")
 
     def named(self, mask: ArrayLike) -> str:
-        """The joints of a (N,) mask as text: ``left_joint2, left_joint3``."""
-        return ", ".join(names_of(self.names, mask))
+        """The joints of a (N,) mask as text: ``left_joint2, left_joint3``, or ``all 14 joints``."""
+        return some_joints(names_of(self.names, mask), self.names)
 
 
 def names_of(names: Sequence[str], mask: ArrayLike) -> list[str]:

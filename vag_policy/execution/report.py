@@ -9,6 +9,7 @@ import numpy as np
 
 from vag_policy.execution.arbiter import DISARMED, HOLD, Arbiter
 from vag_policy.execution.motion import SECOND_NS
+from vag_policy.observation.naming import some_joints
 
 OK, WARN, ERROR, STALE = "ok", "warn", "error", "stale"
 # Drivers and simulators take a while to start; until something was executed that is no fault.
@@ -93,18 +94,18 @@ class ReportWriter:
         """Whether every joint is heard of."""
         feedback, tally = self._arbiter.feedback, self._arbiter.tally
         fresh, self._states_refused = tally.states_refused - self._states_refused, tally.states_refused
-        silent = feedback.stale(now_ns)
+        silent, joints = feedback.stale(now_ns), self._arbiter.limits.names
         values: dict[str, Any] = {"refused": tally.states_refused}
         if tally.states_refused:
             values["refused last"] = tally.states_fault
         if feedback.complete:
             values["oldest joint (ms)"] = feedback.age_ns(now_ns) / 1e6
         if silent and not fresh and self.starting(now_ns):
-            return OK, f"waiting for joint_states of {', '.join(silent)}", values
+            return OK, f"waiting for joint_states of {some_joints(silent, joints)}", values
         if not feedback.complete:
-            return STALE, f"joint_states never named {', '.join(feedback.unheard())}", values
+            return STALE, f"joint_states never named {some_joints(feedback.unheard(), joints)}", values
         if silent:
-            return STALE, f"no joint_states of {', '.join(silent)}", values
+            return STALE, f"no joint_states of {some_joints(silent, joints)}", values
         if fresh:
             return WARN, f"every joint heard; {fresh} joint_states refused: {tally.states_fault}", values
         return OK, "every joint heard", values

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vag_policy.nodes.common import ERROR, OK, STALE, WARN
+from vag_policy.observation.naming import some_joints
 from vag_policy.observation.stream import Dropped, StreamStatus
 from vag_policy.observation.synchronizer import Synchronizer
 
@@ -18,8 +19,9 @@ _TOLERATED = 0.05
 class StreamCheck:
     """One stream's entry. Counters make a WARN in the second in which they grow."""
 
-    def __init__(self, topic: str, publishers: Callable[[], int]) -> None:
+    def __init__(self, topic: str, publishers: Callable[[], int], joints: Sequence[str] = ()) -> None:
         self._topic = topic
+        self._joints = joints
         self._publishers = publishers
         self._gaps = self._received = 0
         self._dropped = Dropped()
@@ -64,7 +66,7 @@ class StreamCheck:
         return "; ".join(faults)
 
     def _stale(self, status: StreamStatus) -> str:
-        missing = f"; without a position: {', '.join(status.missing)}" if status.missing else ""
+        missing = f"; without a position: {some_joints(status.missing, self._joints)}" if status.missing else ""
         silent = status.silent_ns / 1e9
         if status.state == "repeating":
             return f"frozen: {self._topic} repeats one stamp for {silent:.1f} s{missing}"

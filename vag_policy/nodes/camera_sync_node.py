@@ -185,7 +185,7 @@ class CameraSyncNode(Node):
         }
         for index, (name, source) in enumerate(self._sources.items()):
             topic = source.subscription.topic_name
-            check = StreamCheck(topic, partial(self.count_publishers, topic))
+            check = StreamCheck(topic, partial(self.count_publishers, topic), self._sync.config.joints)
             checks[name] = partial(self._stream_report, check, index)
         return checks
 

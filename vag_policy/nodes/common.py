@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rclpy.subscription import Subscription
 
 from vag_policy.entry import on_stop
 from vag_policy.nodes.parameters import ParameterError
+from vag_policy.nodes.repeats import Repeats
 from vag_policy.nodes.ros_arguments import explain_parameter, explained
 
 SENSOR = qos_profile_sensor_data
@@ -95,13 +97,17 @@ def steady_timer(node: Node, period_s: float, callback: Callable[[], None], **op
 
 
 class Diagnostics:
-    """Publishes the node's checks on ``/diagnostics`` at 1 Hz, and logs when a check's level changes."""
+    """Publishes the node's checks on ``/diagnostics`` at 1 Hz, and logs when a check's level changes.
+
+    A level that goes up and down is logged now and then, not every time.
+    """
 
     def __init__(self, node: Node, hardware_id: str, checks: Mapping[str, Check]) -> None:
         self._node = node
         self._hardware_id = hardware_id
         self._checks = dict(checks)
         self._levels: dict[str, bytes] = {}
+        self._repeats = Repeats()
         self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._timer = steady_timer(node, 1.0, self.publish)
 
@@ -124,12 +130,11 @@ class Diagnostics:
     def _log_edge(self, name: str, level: bytes, message: str) -> None:
         before = self._levels.get(name, OK)
         self._levels[name] = level
-        if level == before:
-            return
-        if level == OK:
-            self._node.get_logger().info(f"{name}: {message}")
-        else:
-            self._node.get_logger().warning(f"{name}: {message}")
+        text = self._repeats.filtered(f"{name}: {message}", time.monotonic_ns()) if level != before else ""
+        if text and level == OK:
+            self._node.get_logger().info(text)
+        elif text:
+            self._node.get_logger().warning(text)
 
 
 def _text(value: Any) -> str:

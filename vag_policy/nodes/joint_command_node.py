@@ -29,6 +29,7 @@ from vag_policy.nodes.common import LATCHED, LATEST, SENSOR, Diagnostics, main_o
 from vag_policy.nodes.joint_command_parameters import PARAMETERS, make_arbiter, make_output_config, make_rig
 from vag_policy.nodes.messages import ns_from_stamp, plan_from_msg
 from vag_policy.nodes.parameters import ParameterError, declare
+from vag_policy.nodes.repeats import Repeats
 from vag_policy.nodes.scheduling import ask_for_priority, ask_for_short_slices
 
 # Not only the latest: a button that is let go at once has been pressed, and two arms may share a teleop topic.
@@ -63,6 +64,7 @@ class JointCommand(Node):
         self._said: tuple[Any, ...] = ()
         self._said_ns = 0
         self._warned: dict[str, tuple[str, int]] = {}
+        self._silences = Repeats()  # a computer that is too slow for its drivers misses them over and over
         self._heard = False
         arms = {arm: self.rig.places(arm) for arm in self.rig.arms}
         self._outputs = ArmOutputs(self, arms, self.rig.names_at_driver, make_output_config(values))
@@ -204,7 +206,10 @@ class JointCommand(Node):
             return
         calm = arbiter.silent and self._reports.starting(now_ns)
         if arbiter.fault and not calm and state[:2] != self._said[:2]:
-            self.get_logger().error(f"{arbiter.mode}: {arbiter.reason}")
+            text = f"{arbiter.mode}: {arbiter.reason}"
+            text = self._silences.filtered(text, now_ns) if arbiter.silent else text
+            if text:
+                self.get_logger().error(text)
         self._said, self._said_ns = state, now_ns
         self._status_publisher.publish(self._filled_status(now_ns))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vag_policy.observation.naming import some_joints
 from vag_policy.observation.observation import JOINT_SOURCE
 from vag_policy.observation.stream import Stream, StreamStatus
 
@@ -117,17 +118,17 @@ class JointStreams:
         absent = stamps == 0
         if absent.any():
             others = f" (joint_states has: {', '.join(sorted(self._foreign))})" if self._foreign else ""
-            yield f"no position of joint {', '.join(self._named(absent))}{others}"
+            yield f"no position of {self._named(absent)}{others}"
         far = ~absent & (np.abs(stamps - stamp) > slop)
         if far.any():
             away = max(abs(int(own) - stamp) for own in stamps[far]) / 1e9
-            names = ", ".join(self._named(far))
-            yield f"nearest position of joint {names} is {away:.3f} s from the reference (slop {slop / 1e9:.3f} s)"
+            slop_s = slop / 1e9
+            yield f"nearest position of {self._named(far)} is {away:.3f} s from the reference (slop {slop_s:.3f} s)"
         for slot in np.flatnonzero(~absent & ~far & ~np.isfinite(positions)):
             yield f"position of joint {self.joints[slot]} is {positions[slot]}"
 
-    def _named(self, mask: NDArray[np.bool_]) -> list[str]:
-        return [self.joints[slot] for slot in np.flatnonzero(mask)]
+    def _named(self, mask: NDArray[np.bool_]) -> str:
+        return some_joints([self.joints[slot] for slot in np.flatnonzero(mask)], self.joints, "joint ")
 
     def may_improve(self, stamp: int, slop: int) -> bool:
         """Whether to wait: a joint has no position within the slop yet, or a living publisher brings a nearer one."""
