@@ -1,5 +1,8 @@
 """Every command of `vag` with input that it cannot take: what is wrong is said, with exit code 2 and no traceback."""
 
+import subprocess
+import sys
+
 import pytest
 
 from vag_policy import cli
@@ -140,3 +143,34 @@ def test_what_a_command_raises_ends_the_program(raised, code, words, monkeypatch
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert (ended.value.code, capsys.readouterr().err) == (code, words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (("up", "x" * 9_000), "vag: no graph 'xxxx"),
+        (("up", "yam_sim", "--set", "a b " * 3_000), "vag: --set takes NODE.PARAMETER=VALUE, got 'a b a b"),
+        (("up", "yam_sim", "--set", f"a.b=[{'x,' * 3_000}"), "vag: --set a.b=[x,x,"),
+        (("run", "go", "--namespace", "1" * 9_000), "vag: '1111"),
+        (("demo", "--out", "OUT", "--instruction", "put " * 9_000), "vag: "),
+        (("train", "--config", "y" * 200 + "z" * 9_000, "--out", "OUT"), "vag: "),
+    ],
+    ids=lambda value: "",
+)
+def test_input_without_end_is_not_repeated_without_end(arguments, start, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["vag", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith(start) and len(said) < 700
+
+
+def test_a_training_configuration_that_is_not_there_is_refused_before_torch_is_imported():
+    script = (
+        "import sys; from vag_policy import cli_train\n"
+        "try: cli_train.train('nothing')\n"
+        "except Exception: print('torch' in sys.modules)"
+    )
+    script = script.replace("'nothing'", "__import__('pathlib').Path('nothing')")
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"

@@ -99,6 +99,18 @@ def test_a_program_ends_with_its_starter():
         assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("text", ["make", "12:soon", "-1", "1:-1", "1:nan", "1:1e9", "٣", "9" * 400, ":", "1:2:3"])
+def test_a_starter_that_is_none_is_ignored(text, capsys):
+    assert entry._starter(text) is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"VAG_STARTER is '{text[:80]}', not a process id or ID:SECONDS: ignored"
+
+
+def test_a_starter_may_leave_a_delay(capsys):
+    assert (entry._starter(""), entry._starter("12"), entry._starter("12:2.0")) == (None, (12, 0.0), (12, 2.0))
+    assert capsys.readouterr().err == ""
+
+
 def test_every_console_script_begins_here():
     scripts = dict(re.findall(r'"(\w+) = ([\w.]+:\w+)"', SETUP))
     assert scripts == {name: f"vag_policy.entry:{name}" for name in scripts} and len(scripts) == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from vag_policy import cli_data, cli_eval, cli_run, cli_train
 from vag_policy.bringup import BringupError, graph, parse_settings
-from vag_policy.cli_options import finite, known_guidance
+from vag_policy.cli_options import finite, known_guidance, shortened
 from vag_policy.entry import imports_done, on_stop
 from vag_policy.node_logs import LogTails
 from vag_policy.processes import Graph
@@ -36,9 +37,9 @@ def _run() -> Any:
         return 130
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error
-        typer.echo(f"vag: {reason}", err=True)
+        typer.echo(f"vag: {shortened(str(reason), sys.argv[1:])}", err=True)
     except ValueError as error:
-        typer.echo(f"vag: {error}", err=True)
+        typer.echo(f"vag: {shortened(str(error), sys.argv[1:])}", err=True)
     return 2
 
 

@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 
 import typer
+
+_LONGEST, _SHOWN = 200, 80
+
+
+def shortened(text: str, arguments: Sequence[str]) -> str:
+    """``text`` with what it repeats of the command line cut to a length that people read."""
+    pieces = {piece for given in arguments for piece in (given, given.partition("=")[2], " ".join(given.split()))}
+    for piece in sorted((piece for piece in pieces if len(piece) > _LONGEST), key=len, reverse=True):
+        text = text.replace(piece, _cut(piece))
+    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _cut(found[0]), text)
+
+
+def _cut(text: str) -> str:
+    return f"{text[:_SHOWN]}... ({len(text)} characters)"
 
 
 def finite(value: float | None) -> float | None:

@@ -22,16 +22,18 @@ def train(
     ] = None,
 ) -> None:
     """Train a video-action policy on a LeRobot dataset; several processes by torchrun or `accelerate launch`."""
+    file = _config_file(config)
+    yaml_text.read(file)  # one that is missing or no YAML is said before torch takes its seconds to load
+    changes = dict(_setting(text) for text in settings or [])
+    if data:
+        changes["data.dataset"] = data
     from rich.console import Console
 
     from vag_policy.training.config import load_config
     from vag_policy.training.data import open_samples
     from vag_policy.training.trainer import train as run
 
-    changes = dict(_setting(text) for text in settings or [])
-    if data:
-        changes["data.dataset"] = data
-    chosen = load_config(_config_file(config), changes)
+    chosen = load_config(file, changes)
     _check_dataset(chosen.data.dataset)
     cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
     with Console().status("opening the dataset") as status:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -34,10 +35,19 @@ def begin(exit_code: int | None = None) -> None:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda received, _: os._exit(128 + received if exit_code is None else exit_code))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    starter, _, delay = os.environ.pop(STARTER, "").partition(":")
-    if starter:
-        arguments = (int(starter), float(delay or 0))
+    arguments = _starter(os.environ.pop(STARTER, ""))
+    if arguments is not None:
         threading.Thread(target=_end_with, args=arguments, name="starter watch", daemon=True).start()
+
+
+def _starter(text: str) -> tuple[int, float] | None:
+    """The process id and the seconds in ``text``; None where there are none, which is said where it holds others."""
+    found = re.fullmatch(r"([0-9]{1,10})(?::([0-9]{1,6}(?:[.][0-9]{1,9})?))?", text, re.ASCII)
+    if found is None:
+        if text:
+            print(f"{STARTER} is '{text[:80]}', not a process id or ID:SECONDS: ignored", file=sys.stderr)
+        return None
+    return int(found[1]), float(found[2] or 0)
 
 
 def on_stop(stop: Callable[[int], None]) -> None:

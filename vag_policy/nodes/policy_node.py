@@ -212,7 +212,7 @@ class PolicyNode(ManagedNode):
             reason = "a run_episode goal owns the instruction"
         self._sent_home |= self._watch.home_wins(time.monotonic_ns())  # even where no episode was running
         if text and reason:
-            self.get_logger().warning(f"instruction '{text}' ignored: {reason}")
+            self.get_logger().warning(f"instruction '{text[:100]}' ignored: {reason}")
         elif not reason and text != self._session.instruction and not (self._sent_home and repeated):
             self._follow(text)
 
@@ -227,7 +227,7 @@ class PolicyNode(ManagedNode):
             self.get_logger().info("no instruction: idle")
             return
         episode = self._session.begin(text)
-        self.get_logger().info(f"episode {episode}: '{text}'")
+        self.get_logger().info(f"episode {episode}: '{text[:100]}'")
 
     def _on_reset(self, _request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         response.success = True
