@@ -17,6 +17,8 @@ TABLE = [
     (("info", "--nonsense"), "--nonsense"),
     (("up",), "GRAPH"),
     (("up", "yan"), "no graph 'yan'; known: yam, yam_sim"),
+    (("up", "yam", "--checkpoint", "FOLDER"), "no checkpoint in FOLDER: there is no FOLDER/manifest.json"),
+    (("up", "yam", "--checkpoint", "shipped:huge"), "no shipped policy 'huge'; there are: tiny_yam"),
     (("up", "yam", "--rig", "mine"), "no rig 'mine'; known: i2rt, ros2_control"),
     (("up", "yam", "--rig", "BROKEN"), "BROKEN is not YAML in line 1"),
     (("up", "yam", "--rig", "LIST"), "LIST: holds [1]; allowed: description, base_spacing"),

@@ -19,6 +19,19 @@ def test_warnings_and_errors_come_once_with_the_node_s_name(tmp_path):
     assert tails.new(2) == []
 
 
+def test_information_is_kept_apart(tmp_path):
+    logs = {name: tmp_path / f"{name}.log" for name in ("policy", "camera_sync")}
+    tails = LogTails(logs)
+    logs["policy"].write_text(
+        line("INFO", "loading") + line("WARN", "hm") + line("DEBUG", "x") + line("INFO", "active")
+    )
+    logs["camera_sync"].write_text(line("INFO", "fine"))
+    assert tails.news() == [], "not read yet"
+    assert tails.new(0) == ["policy: WARN: hm"]
+    assert tails.news() == [("policy", "loading"), ("policy", "active"), ("camera_sync", "fine")]
+    assert tails.new(1) == tails.news() == []
+
+
 def test_a_line_that_is_still_being_written_waits_for_its_end(tmp_path):
     path = tmp_path / "log"
     tail = LogTail("policy", path)

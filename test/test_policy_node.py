@@ -528,7 +528,7 @@ def test_ctrl_c_ends_quickly_with_0_even_during_a_replan(tmp_path):
         result = handle.get_result_async()
         time.sleep(0.2)
         assert node.stop(signal.SIGINT, patience_s=8.0) == 0, node.log()
-        assert "still busy" in node.log()
+        assert "a replan is still running after 1 s" in node.log()
         wrapped = rig.done(result, "the result, before the process ended")
         assert "shutting down" in wrapped.result.message
         # Gone from the graph at once, not when its lease has run out: the participant was taken down properly.

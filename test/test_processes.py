@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ros_process import PATIENCE_S, claim_domain
 
+from vag_policy import processes
 from vag_policy.bringup import BringupError, NodeSpec
 from vag_policy.processes import Graph, private_domain
 
@@ -51,6 +52,31 @@ def test_a_stop_before_a_node_has_started_is_clean(tmp_path):
     with Graph(specs, tmp_path, environment={"ROS_DOMAIN_ID": str(claim_domain())}) as running:
         codes = running.stop()  # long before its imports are done
     assert codes == {"recorder": 0} and running.log_of("recorder") == ""
+
+
+STUBBORN = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+print("here", flush=True)
+signal.sigwait([signal.SIGINT, signal.SIGTERM])
+while sys.argv[1] == "stubborn":
+    signal.sigwait([signal.SIGINT, signal.SIGTERM])
+"""
+
+
+def test_a_node_with_nothing_to_lose_is_not_waited_for_and_what_is_waited_for_is_said(tmp_path, monkeypatch):
+    def command(spec, *_):
+        return [sys.executable, "-c", STUBBORN, spec.name]
+
+    monkeypatch.setattr(processes, "arguments", command)
+    monkeypatch.setattr(processes, "_TELL_EVERY_S", 0.4)
+    specs, said = [NodeSpec(name, "none") for name in ("stubborn", "joint_command")], []
+    with Graph(specs, tmp_path) as running:
+        wait_until(lambda: all("here" in running.log_of(spec.name) for spec in specs), "the nodes to run")
+        codes = running.stop(patience_s=60.0, say=said.append, nothing_to_lose={"stubborn"})
+    assert codes == {"stubborn": -9, "joint_command": 0}
+    assert said[0] == "stopping joint_command, so that the arms hold, then the others"
+    assert said[1] == "waiting for stubborn to end" and said[-1] == "stubborn does not end: it is ended by force"
 
 
 STARTER = """

@@ -34,6 +34,21 @@ def test_a_shipped_policy_is_found_by_name(weights):
         shipped.checkpoint_folder("shipped:huge")
 
 
+def test_a_checkpoint_is_named_by_its_folder_or_by_its_name(weights, monkeypatch):
+    monkeypatch.chdir(weights)
+    for text in ("./tiny_yam", "tiny_yam", str(weights / "tiny_yam")):
+        assert shipped.named_checkpoint(text) == str(weights / "tiny_yam"), "a folder that is there wins"
+    monkeypatch.chdir("/")
+    assert shipped.named_checkpoint("tiny_yam") == shipped.named_checkpoint("shipped:tiny_yam") == "shipped:tiny_yam"
+    for text, words in (("/no/where", "no checkpoint in /no/where"), ("shipped:huge", "no shipped policy 'huge'")):
+        with pytest.raises(ValueError, match=words):
+            shipped.named_checkpoint(text)
+    monkeypatch.setattr(shipped, "WEIGHTS", weights / "empty")
+    with pytest.raises(ValueError, match="the weights of shipped:tiny_yam are not in this copy of the package"):
+        shipped.named_checkpoint("tiny_yam")
+    assert shipped.MANIFEST == checkpoint.MANIFEST
+
+
 def test_a_policy_is_loaded_by_that_name(weights):
     said = []
     loaded = load_policy(DEFAULTS | {"checkpoint": shipped.TINY_YAM, "seed": 1}, said.append)

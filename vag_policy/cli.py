@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vag_policy import cli_data, cli_eval, cli_run, cli_train
-from vag_policy.bringup import BringupError, graph, parse_settings
+from vag_policy import cli_data, cli_eval, cli_run, cli_train, cli_up
 from vag_policy.cli_options import finite, known_guidance, shortened
-from vag_policy.entry import imports_done, on_stop
-from vag_policy.node_logs import LogTails
-from vag_policy.processes import Graph
-from vag_policy.rig_file import load_rig
+from vag_policy.entry import imports_done
 from vag_policy.shipped import TINY_YAM
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -73,31 +68,6 @@ def info(
 
 
 @app.command()
-def up(
-    name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam or yam_sim")],
-    rig: Annotated[str, typer.Option(help="a rig below config/rig/, or the path of a rig file")] = "",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NODE.PARAMETER=VALUE", help="may be given several times")
-    ] = None,
-    namespace: Annotated[str, typer.Option(help="put the whole graph below this name")] = "",
-    logs: Annotated[Path, typer.Option(help="folder for the nodes' output")] = Path("log/vag_up"),
-) -> None:
-    """Start a node graph without `launch`; Ctrl-C stops it, arms first."""
-    specs = graph(name, load_rig(rig) if rig else None, parse_settings(settings or []))
-    stopping: list[int] = []
-    on_stop(stopping.append)
-    with Graph(specs, logs, namespace) as running:
-        typer.echo(f"started {', '.join(spec.name for spec in specs)}; their whole output is in {logs}/")
-        complaints = LogTails({spec.name: running.log_file(spec.name) for spec in specs})
-        while not stopping and not running.dead():
-            time.sleep(0.2)
-            for line in complaints.new(time.monotonic_ns()):
-                typer.echo(line, err=True)
-        for dead in running.dead():
-            raise BringupError(f"{running.epitaph(dead)}; the others are stopped")
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="folder for the results")] = Path("demo_out"),
     instruction: Annotated[
@@ -120,6 +90,7 @@ def demo(
     raise typer.Exit(run_demo(options))
 
 
+app.command()(cli_up.up)
 app.command()(cli_run.run)
 app.command()(cli_data.demos)
 app.command()(cli_train.train)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import typer
 
+SETTING = "NODE.PARAMETER=VALUE"
+SET_HELP = "change a node's parameter, such as policy.seed=3; may be given several times"
 _LONGEST, _SHOWN = 200, 80
 
 

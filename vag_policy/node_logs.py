@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SECOND_NS = 1_000_000_000
-_LINE = re.compile(r"\[(WARN|ERROR|FATAL)\] \[[\d.]+\] \[[^\]]*\]: (.*)")
+_LINE = re.compile(r"\[(INFO|WARN|ERROR|FATAL)\] \[[\d.]+\] \[[^\]]*\]: (.*)")
 _LINES_SHOWN = 15
 
 
@@ -30,6 +30,12 @@ class LogTail:
         self._name, self._path, self._burst = name, path, burst
         self._offset = self._left_out = self._given = 0
         self._second_ns: int | None = None
+        self._news: list[tuple[str, str]] = []
+
+    def news(self) -> list[tuple[str, str]]:
+        """(node, message) of what was logged as information, and read by ``new``, since the last call."""
+        news, self._news = self._news, []
+        return news
 
     def new(self, now_ns: int) -> Iterator[str]:
         """``<node>: <severity>: <message>`` for what was written since the last call, and how much was left out."""
@@ -39,7 +45,9 @@ class LogTail:
             self._second_ns, self._given, self._left_out = now_ns, 0, 0
         for line in self._read():
             found = _LINE.match(line)
-            if found and self._given < self._burst:
+            if found and found[1] == "INFO":
+                self._news.append((self._name, found[2]))
+            elif found and self._given < self._burst:
                 self._given += 1
                 yield f"{self._name}: {found[1]}: {found[2]}"
             elif found:
@@ -66,3 +74,7 @@ class LogTails:
     def new(self, now_ns: int) -> list[str]:
         """What was written since the last call, a node at a time."""
         return [line for tail in self._tails for line in tail.new(now_ns)]
+
+    def news(self) -> list[tuple[str, str]]:
+        """(node, message) of what was logged as information, and read by ``new``, since the last call."""
+        return [line for tail in self._tails for line in tail.news()]

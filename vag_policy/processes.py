@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -21,6 +21,13 @@ from vag_policy.node_logs import last_words
 
 _GO_ON_S = 2.0
 """How long the others go on when their starter has died: joint_command tells the arms to hold, then brakes."""
+
+
+_MOMENT_S = 1.0
+_LAST_S = 0.5
+"""How long a node has between SIGTERM and SIGKILL."""
+_TELL_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.02
 
 
 class Graph:
@@ -116,32 +123,56 @@ class Graph:
         code, text = self._processes[name].poll(), self.log_of(name)
         return f"{name} ended with code {code}: {last_words(text)}; its whole output: {self.log_file(name)}"
 
-    def stop(self, patience_s: float = 8.0) -> dict[str, int]:
+    def stop(
+        self,
+        patience_s: float = 8.0,
+        say: Callable[[str], None] = lambda text: None,
+        nothing_to_lose: Collection[str] = (),
+    ) -> dict[str, int]:
         """Stop everything; return the exit code of every node.
 
         The order is that of danger: joint_command goes first, so that its last command is to hold while its
         feedback still lives, then the others.
+
+        Args:
+            patience_s: how long nodes may take to end by themselves before they are ended by force.
+            say: told what is waited for.
+            nothing_to_lose: nodes that are given a moment only, since all they do is start.
         """
         order = sorted(self._processes, key=lambda name: name != "joint_command")
+        if any(process.poll() is None for process in self._processes.values()):
+            say("stopping joint_command, so that the arms hold, then the others")
         for name in order:
             _signal(self._processes[name], signal.SIGINT)
             if name == "joint_command":
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._processes[name].wait(2.0)
-        deadline = time.monotonic() + patience_s
-        for name in order:
-            for step in (signal.SIGTERM, signal.SIGKILL):
-                try:
-                    self._processes[name].wait(max(0.1, deadline - time.monotonic()))
-                    break
-                except subprocess.TimeoutExpired:
-                    _signal(self._processes[name], step)
+        patience = {name: min(patience_s, _MOMENT_S) if name in nothing_to_lose else patience_s for name in order}
+        self._wait(patience, say)
         codes = {name: process.wait() for name, process in self._processes.items()}
         for log in self._logs.values():
             log.close()
         if self._temporary is not None:
             self._temporary.cleanup()
         return codes
+
+    def _wait(self, patience: Mapping[str, float], say: Callable[[str], None]) -> None:
+        """Wait for every node for as long as its patience lasts, then end it: by SIGTERM, and by force."""
+        began, told = time.monotonic(), time.monotonic()
+        terminated: dict[str, float] = {}
+        while living := [name for name, process in self._processes.items() if process.poll() is None]:
+            now = time.monotonic()
+            if now - told >= _TELL_EVERY_S:
+                told = now
+                say(f"waiting for {', '.join(living)} to end")
+            for name in living:
+                if now - terminated.get(name, now) >= _LAST_S:
+                    say(f"{name} does not end: it is ended by force")
+                    _signal(self._processes[name], signal.SIGKILL)
+                elif now - began >= patience.get(name, 0.0) and name not in terminated:
+                    _signal(self._processes[name], signal.SIGTERM)
+                    terminated[name] = now
+            time.sleep(_LOOK_EVERY_S)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -10,6 +10,8 @@ TINY_YAM = f"{PREFIX}tiny_yam"
 
 WEIGHTS = Path(__file__).resolve().parent / "weights"
 NAMES = ("tiny_yam",)
+MANIFEST = "manifest.json"
+"""What makes a folder a checkpoint; ``checkpoint.MANIFEST``, which would load torch."""
 
 
 def shipped_policy(name: str) -> Path | None:
@@ -21,7 +23,23 @@ def shipped_policy(name: str) -> Path | None:
     if name not in NAMES:
         raise ValueError(f"no shipped policy '{name}'; there are: {', '.join(NAMES)}")
     folder = WEIGHTS / name
-    return folder if (folder / "manifest.json").is_file() else None
+    return folder if (folder / MANIFEST).is_file() else None
+
+
+def named_checkpoint(text: str) -> str:
+    """A ``checkpoint`` setting for what a person typed: a folder, ``shipped:NAME``, or NAME alone.
+
+    Raises:
+        ValueError: it is neither a checkpoint's folder nor a policy that this copy of the package holds.
+    """
+    name = text.removeprefix(PREFIX)
+    if text.startswith(PREFIX) or name in NAMES and not Path(text).exists():
+        if shipped_policy(name) is None:
+            raise ValueError(f"the weights of {PREFIX}{name} are not in this copy of the package")
+        return PREFIX + name
+    if not (Path(text) / MANIFEST).is_file():
+        raise ValueError(f"no checkpoint in {text}: there is no {Path(text) / MANIFEST}")
+    return str(Path(text).resolve())
 
 
 def checkpoint_folder(text: str) -> str:

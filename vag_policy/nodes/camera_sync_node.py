@@ -21,6 +21,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from vag_interfaces.msg import Observation as ObservationMsg
 
+from vag_policy.milestones import OBSERVING
 from vag_policy.nodes.camera_sync_diagnostics import OutcomeCheck, Report, StreamCheck
 from vag_policy.nodes.camera_sync_parameters import PARAMETERS, gripper_columns, stack_config, sync_config
 from vag_policy.nodes.common import LATEST, SENSOR, Diagnostics, main_of, publisher, steady_timer, subscribe
@@ -159,6 +160,8 @@ class CameraSyncNode(Node):
         self._observations.publish(message)
         if self._stacked.get_subscription_count():
             self._stacked.publish(message.image)
+        if not self._published:
+            self.get_logger().info(OBSERVING)
         self._published += 1
         self._image_problem = ""
 

@@ -22,6 +22,7 @@ from vag_policy.execution.admission import Refusal
 from vag_policy.execution.limits import Vector
 from vag_policy.execution.motion import SECOND_NS
 from vag_policy.execution.report import Pace, Report, ReportWriter
+from vag_policy.milestones import ARMED, HEARD
 from vag_policy.nodes import common
 from vag_policy.nodes.arm_outputs import ArmOutputs
 from vag_policy.nodes.bounded import subscribe_bounded
@@ -124,7 +125,7 @@ class JointCommand(Node):
             self._ready = None  # an arm was found elsewhere: not even the command that waits is sent
         if not self._heard and self.arbiter.feedback.complete:
             self._heard = True
-            self.get_logger().info("every joint is heard")
+            self.get_logger().info(HEARD)
         self._warn_once("joint_states", fault)
 
     def _refuse_states(self, reason: str) -> None:
@@ -190,6 +191,7 @@ class JointCommand(Node):
         self._due_ns = self._next_due(now_ns)
         if self._auto_arm and not self.arbiter.arm(now_ns):
             self._auto_arm = False
+            self.get_logger().info(ARMED)
         command = self.arbiter.tick(self._due_ns)
         self._ready = None if command is None else self.rig.to_driver(command)
         self._say(now_ns)

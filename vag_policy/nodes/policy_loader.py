@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vag_policy.milestones import UNTRAINED
 from vag_policy.nodes.policy_parameters import STORED, overrides
 from vag_policy.observation.observation import JOINT_SOURCE, Observation
 from vag_policy.policy import Policy, PolicyError
@@ -38,6 +39,17 @@ def check_names(values: Mapping[str, Any], cameras: Sequence[str], state_names: 
         )
 
 
+def weights(values: Mapping[str, Any]) -> str:
+    """What ``load_policy`` will load, in words.
+
+    Raises:
+        ValueError: (or its PolicyError) no such policy is shipped, or random weights are refused.
+    """
+    folder = checkpoint_folder(values["checkpoint"])
+    _check_untrained(values, folder)
+    return f"the checkpoint {folder}" if folder else f"{UNTRAINED} of preset '{values['preset']}'"
+
+
 def load_policy(values: Mapping[str, Any], log_warning: Log) -> Policy:
     """The policy that the node's parameters describe.
 
@@ -47,6 +59,9 @@ def load_policy(values: Mapping[str, Any], log_warning: Log) -> Policy:
     folder = checkpoint_folder(values["checkpoint"])
     settings = _settings(values, folder)
     check_names(values, settings.video.cameras, settings.state_names)
+    if not folder:
+        why = f"{values['checkpoint']} is not in this copy of the package" if values["checkpoint"] else "no checkpoint"
+        log_warning(f"{why}: preset '{values['preset']}' with RANDOM weights; it does nothing useful")
     import torch  # after the names: it takes seconds
 
     from vag_policy import checkpoint
@@ -63,8 +78,6 @@ def load_policy(values: Mapping[str, Any], log_warning: Log) -> Policy:
     }
     if folder:
         return checkpoint.load(folder, **options)
-    why = f"{values['checkpoint']} is not in this copy of the package" if values["checkpoint"] else "no checkpoint"
-    log_warning(f"{why}: preset '{values['preset']}' with RANDOM weights; it does nothing useful")
     return random_policy(values["preset"], **options)
 
 
@@ -91,11 +104,15 @@ def warm_up(policy: Policy, instruction: str) -> float:
     return (time.perf_counter_ns() - start) / 1e6
 
 
+def _check_untrained(values: Mapping[str, Any], folder: str) -> None:
+    if not folder and values["untrained"] == "refuse":
+        what = "names missing weights" if values["checkpoint"] else "is empty"
+        raise PolicyError(f"parameter 'checkpoint' {what}, and random weights are refused (parameter 'untrained')")
+
+
 def _settings(values: Mapping[str, Any], folder: str) -> VamPreset:
+    _check_untrained(values, folder)
     if not folder:
-        if values["untrained"] == "refuse":
-            what = "names missing weights" if values["checkpoint"] else "is empty"
-            raise PolicyError(f"parameter 'checkpoint' {what}, and random weights are refused (parameter 'untrained')")
         return preset(values["preset"])
     from vag_policy.checkpoint import stored_preset
 

@@ -22,6 +22,7 @@ from std_srvs.srv import Trigger
 from vag_interfaces.msg import ActionChunk, JointCommandStatus, PolicyTrace
 from vag_interfaces.msg import Observation as ObservationMsg
 
+from vag_policy.milestones import ACTIVE, LOADING
 from vag_policy.nodes.bounded import subscribe_bounded
 from vag_policy.nodes.common import LATCHED, LATEST, Diagnostics, publisher, run, steady_timer, subscribe
 from vag_policy.nodes.episode_server import EpisodeServer
@@ -29,7 +30,7 @@ from vag_policy.nodes.managed_node import ManagedNode, TransitionAbandonedError
 from vag_policy.nodes.messages import MAX_TEXT, image_to_msg, ns_from_stamp, plan_to_msg, trace_to_msg
 from vag_policy.nodes.parameters import declare
 from vag_policy.nodes.policy_diagnostics import PolicyChecks
-from vag_policy.nodes.policy_loader import load_policy, warm_up
+from vag_policy.nodes.policy_loader import load_policy, warm_up, weights
 from vag_policy.nodes.policy_parameters import PARAMETERS, guidance_changes, session_config
 from vag_policy.nodes.policy_worker import PLANNER_THREAD, Outputs, Planner
 from vag_policy.nodes.scheduling import ask_for_priority
@@ -98,7 +99,7 @@ class PolicyNode(ManagedNode):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Let plans out."""
-        self.get_logger().info("active: waiting for an instruction")
+        self.get_logger().info(ACTIVE)
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -153,6 +154,7 @@ class PolicyNode(ManagedNode):
 
     def _make_policy(self) -> Policy:
         ask_for_priority(self._values["nice"])  # of this thread, the inference thread, and torch's that it starts
+        self.get_logger().info(LOADING + weights(self._values))
         start = time.monotonic()
         policy = self._load(self._values, self.get_logger().warning)
         loaded_s, warm_ms = time.monotonic() - start, 0.0
@@ -177,8 +179,9 @@ class PolicyNode(ManagedNode):
         observations, self._observations = self._observations, None
         if observations is not None:
             self.destroy_subscription(observations)
-        if planner is not None and not planner.stop(timeout_s):
-            self.get_logger().warning(f"the policy is still busy after {timeout_s:.0f} s: left behind")
+        # one that is still loading is not waited for: nothing is lost
+        if planner is not None and not planner.stop(timeout_s if planner.loaded else 0.0) and planner.loaded:
+            self.get_logger().warning(f"a replan is still running after {timeout_s:.0f} s: it is not waited for")
 
     # In
 

@@ -72,6 +72,11 @@ class Planner:
         """Make the policy on the thread; raises what ``make`` raises."""
         self._policy = self._worker.call(make)
 
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a policy yet."""
+        return self._policy is not None
+
     def put(self, message: ObservationMsg) -> None:
         """Plan on this observation as soon as the thread is free, unless a newer one comes first."""
         self._worker.put(message)
