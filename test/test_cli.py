@@ -11,6 +11,7 @@ SPLIT = ("demos", "--episodes", "1", "--out", "OUT")
 DEMO = ("demo", "--out", "OUT")
 TRAIN = ("train", "--config", "tiny_yam", "--out", "OUT")
 BAG = ("data", "from-bag", "nowhere", "--out", "OUT")
+OPERATOR = ("arm", "disarm", "estop", "reset-stop", "home", "reset")
 TABLE = [
     (("nonsense",), "nonsense"),
     (("info", "--preset", "yan"), "unknown preset 'yan'; allowed: libero, tiny, yam"),
@@ -35,6 +36,8 @@ TABLE = [
     (("run", "x", "--seconds", "-1"), "--seconds"),
     (("run", "x", "--max-replans", "-1"), "--max-replans"),
     (("run", "x", "--namespace", "1"), "'1' is no namespace"),
+    *(((command, "--namespace", "1"), "'1' is no namespace") for command in OPERATOR),
+    (("reset", "--seed", "-2"), "--seed"),
     (("demo", "--out", "FILE"), "FILE is not a folder; name another folder with --out"),
     (("demo", "--out", "FILE/below"), "cannot write to FILE/below (Not a directory"),
     (("demo", "--out", "FOLDER"), "FOLDER holds something that is not a demo's results"),
@@ -176,3 +179,14 @@ def test_a_training_configuration_that_is_not_there_is_refused_before_torch_is_i
     )
     script = script.replace("'nothing'", "__import__('pathlib').Path('nothing')")
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize("group", [(), ("data",)])
+def test_no_command_s_summary_is_cut_off(group, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", ["vag", *group, "--help"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = capsys.readouterr().out
+    commands = said.partition("Commands:")[2]
+    assert commands and "..." not in commands

@@ -44,6 +44,7 @@ FREE = {
     "cli",
     "cli_data",
     "cli_eval",
+    "cli_operator",
     "cli_options",
     "cli_run",
     "cli_train",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vag_policy import cli_data, cli_eval, cli_run, cli_train, cli_up
+from vag_policy import cli_data, cli_eval, cli_operator, cli_run, cli_train, cli_up
 from vag_policy.cli_options import finite, known_guidance, shortened
 from vag_policy.entry import imports_done
 from vag_policy.shipped import TINY_YAM
@@ -45,7 +45,7 @@ def _root() -> None:
 
 @app.command()
 def info(
-    preset: Annotated[str, typer.Option(help="yam, libero or tiny")] = "tiny",
+    preset: Annotated[str, typer.Option(metavar="NAME", help="yam, libero or tiny")] = "tiny",
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """The numbers of a preset: sizes, token counts, sigma grid."""
@@ -69,21 +69,33 @@ def info(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("demo_out"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder for the results")] = Path("demo_out"),
     instruction: Annotated[
-        str, typer.Option(help='one task, such as "put the red cube in the blue bowl"; empty: several')
+        str, typer.Option(metavar="TEXT", help='one task, such as "put the red cube in the blue bowl"; empty: several')
     ] = "",
     episodes: Annotated[
-        int | None, typer.Option(min=1, max=100, help="how many; default: 4, half of them ood, or 1 of your own task")
+        int | None,
+        typer.Option(min=1, max=100, metavar="N", help="how many; default: 4, half of them ood, or 1 of your own task"),
     ] = None,
-    seconds: Annotated[float, typer.Option(min=5.0, max=3600.0, callback=finite, help="longest episode")] = 25.0,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of the scenes and the policy's noise")] = 0,
+    seconds: Annotated[
+        float, typer.Option(min=5.0, max=3600.0, metavar="S", callback=finite, help="longest episode, seconds")
+    ] = 25.0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="of the scenes and the policy's noise")
+    ] = 0,
     guidance: Annotated[
-        str | None, typer.Option(callback=known_guidance, help="none, flat or adaptive; default: the graph's")
+        str | None,
+        typer.Option(metavar="MODE", callback=known_guidance, help="none, flat or adaptive; default: the graph's"),
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="a checkpoint folder; empty: untrained weights")] = TINY_YAM,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="DIR_OR_NAME", help="weights; untrained where it is empty or the package has none")
+    ] = TINY_YAM,
 ) -> None:
-    """A video-action policy drives a simulated bimanual YAM rig through real ROS 2 processes."""
+    """Let a policy do tasks on the simulated rig.
+
+    In real ROS 2 processes. Exit codes: 0 every stage ran, 1 one failed (it says which), 2 it cannot start, or bad
+    input, 130 Ctrl-C. How many tasks were done is in the results.
+    """
     from vag_policy.demo import DemoOptions, run_demo
 
     options = DemoOptions(out, seconds, instruction, episodes, seed, guidance, checkpoint)
@@ -92,6 +104,7 @@ def demo(
 
 app.command()(cli_up.up)
 app.command()(cli_run.run)
+cli_operator.add_to(app)
 app.command()(cli_data.demos)
 app.command()(cli_train.train)
 app.command("eval")(cli_eval.evaluate)

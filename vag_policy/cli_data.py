@@ -26,21 +26,28 @@ _SHOWN = 20
 
 
 def demos(
-    episodes: Annotated[int, typer.Option(min=1, help="successful demonstrations wanted")],
-    out: Annotated[Path, typer.Option(help="dataset folder; one that an earlier run began is gone on with")],
-    seed: Annotated[int, typer.Option(help="scene seed of the first attempt")] = 100_000,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="processes; 0: one a core")] = 0,
-    pairs: Annotated[Path | None, typer.Option(help="split file; its id instructions are demonstrated")] = None,
+    episodes: Annotated[int, typer.Option(min=1, metavar="N", help="successful demonstrations wanted")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="dataset folder; one that an earlier run began is gone on with")
+    ],
+    seed: Annotated[int, typer.Option(metavar="N", help="scene seed of the first attempt")] = 100_000,
+    workers: Annotated[int, typer.Option(min=0, max=256, metavar="N", help="processes; 0: one a core")] = 0,
+    pairs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="split file; its id instructions are demonstrated")
+    ] = None,
     held_out: Annotated[
         list[str] | None,
         typer.Option("--hold-out", metavar="INSTRUCTION", help="demonstrate all but this; may be given several times"),
     ] = None,
-    width: Annotated[int, typer.Option(min=32, max=1280, help="of a camera's pictures, pixels")] = 320,
-    height: Annotated[int, typer.Option(min=32, max=960, help="of a camera's pictures, pixels")] = 240,
+    width: Annotated[int, typer.Option(min=32, max=1280, metavar="N", help="of a camera's pictures, pixels")] = 320,
+    height: Annotated[int, typer.Option(min=32, max=960, metavar="N", help="of a camera's pictures, pixels")] = 240,
     plain: Annotated[bool, typer.Option("--plain", help="no noise, no mistakes, always from rest")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
 ) -> None:
-    """Let the scripted expert do tasks in the simulator and write a LeRobot v3 dataset."""
+    """Let a scripted expert make demonstrations in the simulator.
+
+    They are written as a LeRobot v3 dataset.
+    """
     from vag_policy.data.demo_worker import DemoConfig
     from vag_policy.data.demos import generate
     from vag_policy.expert.style import PLAIN
@@ -118,12 +125,17 @@ def _print_result(result: Result) -> None:
 
 @app.command()
 def inspect(
-    dataset: Annotated[Path, typer.Argument(help="folder of a LeRobot dataset, v3.0 or v2.1")],
-    names: Annotated[Path | None, typer.Option(help="YAML file that maps a policy's names to the dataset's")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet (PNG) here")] = None,
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="folder of a LeRobot dataset, v3.0 or v2.1")],
+    names: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file that maps a policy's names to the dataset's")
+    ] = None,
+    sheet: Annotated[Path | None, typer.Option(metavar="FILE", help="write a contact sheet (PNG) here")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
 ) -> None:
-    """Names, dims, fps, gaps and statistics of a dataset. Exit code 1: something is wrong with it."""
+    """Names, dims, fps, gaps and statistics of a dataset.
+
+    Exit codes: 0 it is whole, 1 something is wrong with it, 2 it cannot be read, or bad input.
+    """
     from vag_policy.data.inspection import as_json as report_as_json
     from vag_policy.data.inspection import contact_sheet
     from vag_policy.data.inspection import inspect as inspect_dataset
@@ -146,20 +158,25 @@ def inspect(
 
 @app.command("from-bag")
 def from_bag(
-    bags: Annotated[list[Path], typer.Argument(help="bags to convert, MCAP or sqlite3, in this order")],
-    out: Annotated[Path, typer.Option(help="folder of the new dataset")],
-    topics: Annotated[Path | None, typer.Option(help="YAML file: which topics hold what")] = None,
-    task: Annotated[str, typer.Option(help="the instruction, where the bags record none")] = "",
-    fps: Annotated[int, typer.Option(help="frames a second of the dataset")] = 30,
+    bags: Annotated[list[Path], typer.Argument(metavar="BAG", help="bags to convert, MCAP or sqlite3, in this order")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the new dataset")],
+    topics: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file: which topics hold what")] = None,
+    task: Annotated[str, typer.Option(metavar="TEXT", help="the instruction, where the bags record none")] = "",
+    fps: Annotated[int, typer.Option(metavar="N", help="frames a second of the dataset")] = 30,
     longest_gap: Annotated[
-        float, typer.Option(callback=finite, help="seconds a stream may be silent within an episode")
+        float, typer.Option(metavar="S", callback=finite, help="seconds a stream may be silent within an episode")
     ] = 0.2,
     gripper_stroke: Annotated[
         float | None,
-        typer.Option(callback=finite, help="gripper position at 1 (open), in the bag's unit; 1: it is 0..1 already"),
+        typer.Option(
+            metavar="P", callback=finite, help="gripper position at 1 (open), in the bag's unit; 1: it is 0..1 already"
+        ),
     ] = None,
 ) -> None:
-    """Make a LeRobot v3 dataset from recorded bags, resampled to exact frames; gaps are told."""
+    """Make a LeRobot v3 dataset from recorded bags.
+
+    They are resampled to exact frames; gaps are told.
+    """
     from vag_policy.data.bag_convert import ConvertConfig, convert
     from vag_policy.data.bag_streams import BagTopics
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vag_policy.cli_options import SET_HELP, SETTING
+
 if TYPE_CHECKING:
     from vag_policy.evaluation.rollout import LoopConfig
     from vag_policy.evaluation.trials import Trial
@@ -23,26 +25,43 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 def evaluate(
-    graph_name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam_sim")],
-    checkpoint: Annotated[Path | None, typer.Option(help="a checkpoint folder; default: the shipped weights")] = None,
-    policy: Annotated[str, typer.Option(help="checkpoint, or expert: the scripted one")] = "checkpoint",
-    part: Annotated[str, typer.Option("--split", help="id: demonstrated instructions; ood: held out ones")] = "id",
-    episodes: Annotated[int, typer.Option(min=1, help="how many, instructions in turn")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="skip so many of the split's scene seeds")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="processes of one thread each")] = 2,
-    out: Annotated[Path | None, typer.Option(help="keep every episode here; the same command goes on")] = None,
-    instruction: Annotated[str, typer.Option(help="only this one")] = "",
-    seconds: Annotated[float, typer.Option(min=1.0, help="longest episode, simulated")] = 25.0,
-    latency: Annotated[float, typer.Option(min=0.0, help="from what is seen to the chunk's arrival, s")] = 0.2,
-    blank: Annotated[bool, typer.Option("--blank", help="the policy sees grey instead of pictures")] = False,
-    pictures: Annotated[int, typer.Option(min=0, help="sheets of so many failures, in OUT/failures")] = 0,
-    against: Annotated[Path | None, typer.Option(help="compare with an earlier --out, episode by episode")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NODE.PARAMETER=VALUE", help="as in `vag up`")
+    graph_name: Annotated[str, typer.Argument(metavar="GRAPH", help="yam_sim, the one that can be simulated")],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="a checkpoint folder; default: the weights that ship with the package, if it has any"
+        ),
     ] = None,
+    policy: Annotated[
+        str, typer.Option(metavar="KIND", help="checkpoint, or expert: the scripted one, which needs no weights")
+    ] = "checkpoint",
+    part: Annotated[
+        str, typer.Option("--split", metavar="PART", help="id: demonstrated instructions; ood: held out ones")
+    ] = "id",
+    episodes: Annotated[int, typer.Option(min=1, metavar="N", help="how many, instructions in turn")] = 100,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="skip so many of the split's scene seeds")] = 0,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="processes of one thread each")] = 2,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="keep every episode here; the same command goes on where it was stopped"),
+    ] = None,
+    instruction: Annotated[str, typer.Option(metavar="TEXT", help="only this instruction; empty: all")] = "",
+    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="longest episode, simulated seconds")] = 25.0,
+    latency: Annotated[
+        float, typer.Option(min=0.0, metavar="S", help="from what is seen to the chunk's arrival, seconds")
+    ] = 0.2,
+    blank: Annotated[bool, typer.Option("--blank", help="the policy sees grey instead of pictures")] = False,
+    pictures: Annotated[int, typer.Option(min=0, metavar="N", help="draw so many failures, in OUT/failures")] = 0,
+    against: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="compare with an earlier --out, episode by episode")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar=SETTING, help=SET_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
 ) -> None:
-    """Run a policy on scenes it was not trained on, through the code of the real graph, in simulated time."""
+    """Measure how often a policy does its task, in simulated time.
+
+    On scenes that it was not trained on, through the code of the real graph.
+    """
     from vag_policy.bringup import share_directory
     from vag_policy.data.splits import load_split
     from vag_policy.evaluation.journal import Journal

@@ -12,16 +12,28 @@ from vag_policy.bringup import share_directory
 
 
 def train(
-    config: Annotated[Path, typer.Option(help="a configuration below config/train/, such as tiny_yam, or a file")],
-    out: Annotated[Path, typer.Option(help="folder of the run; one that was stopped goes on")] = Path("train_out"),
-    data: Annotated[str, typer.Option(help="LeRobot dataset; sets data.dataset")] = "",
-    max_steps: Annotated[int, typer.Option(min=0, help="stop after so many steps; 0: at the end")] = 0,
+    config: Annotated[
+        Path,
+        typer.Option(metavar="NAME_OR_FILE", help="a configuration below config/train/, such as tiny_yam, or a file"),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder of the run; one that was stopped goes on")] = Path(
+        "train_out"
+    ),
+    data: Annotated[str, typer.Option(metavar="DIR", help="LeRobot dataset; sets data.dataset")] = "",
+    max_steps: Annotated[int, typer.Option(min=0, metavar="N", help="stop after so many steps; 0: at the end")] = 0,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="change a setting, such as stages.0.steps=100"),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="change a setting, such as stages.0.steps=100; may be given several times",
+        ),
     ] = None,
 ) -> None:
-    """Train a video-action policy on a LeRobot dataset; several processes by torchrun or `accelerate launch`."""
+    """Train a video-action policy on a LeRobot dataset.
+
+    Several processes by torchrun or `accelerate launch`.
+    """
     file = _config_file(config)
     yaml_text.read(file)  # one that is missing or no YAML is said before torch takes its seconds to load
     changes = dict(_setting(text) for text in settings or [])

@@ -32,10 +32,11 @@ def up(
     namespace: Annotated[str, typer.Option(metavar="NAME", help="put the whole graph below this name")] = "",
     logs: Annotated[Path, typer.Option(metavar="DIR", help="folder for the nodes' output")] = Path("log/vag_up"),
 ) -> None:
-    """Start a node graph without `launch`; Ctrl-C stops it, arms first.
+    """Start a node graph, without `launch`.
 
-    It says when the policy is loaded and the graph ready, and repeats what nodes warn of. Exit codes: 0 after Ctrl-C,
-    2 where a graph, option or node cannot be started or a node has died.
+    Ctrl-C stops it, arms first. It says when the policy is loaded and the graph ready, and repeats what nodes warn of.
+
+    Exit codes: 0 after Ctrl-C, 2 where a graph, option or node cannot be started or a node has died.
     """
     parameters = parse_settings(settings or [])
     if checkpoint:
