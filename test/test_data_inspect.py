@@ -32,6 +32,15 @@ def test_a_good_dataset(tmp_path):
     assert sheet.shape == (2 * 122, 6 * (3 * 160 + 2), 3)
 
 
+@pytest.mark.parametrize("columns", ["120", "80"])
+def test_names_are_whole_in_a_narrow_terminal(tmp_path, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, output = run(make_v3(tmp_path))
+    for name in ("observation.images.left_wrist", "observation.images.right_wrist", "right_joint7"):
+        assert name in output
+    assert "…" not in output
+
+
 def test_the_sheet_shows_the_pictures(tmp_path):
     sheet = contact_sheet(inspect(make_v3(tmp_path)).catalogue)
     assert np.abs(sheet[61, 81].astype(int) - (40, 30, 20)).max() < 8  # top, episode 0, frame 0

@@ -1,6 +1,10 @@
 """The frame cache holds what the live graph would see, and samples put clip, state, actions and task together."""
 
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,7 +36,7 @@ def dataset(tmp_path_factory):
 @pytest.fixture(scope="module")
 def caches(dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
-    return {every: build_cache(dataset, STACK, folder, every) for every in (1, 3)}
+    return {every: build_cache(dataset, STACK, folder, every, workers=1 + every % 3) for every in (1, 3)}
 
 
 def live(dataset, episode, frame):
@@ -125,3 +129,22 @@ def test_what_does_not_fit_is_refused(dataset, caches, tmp_path):
         Samples(LeRobotDataset(make_v3(tmp_path, lengths=(12,))), caches[3], CLIP)
     with pytest.raises(ValueError, match="camera 'belly' is not among the dataset's: top"):
         build_cache(dataset, StackConfig(("belly",), (8, 6)), tmp_path)
+
+
+def documented() -> str:
+    """The script in doc/data.md."""
+    text = (Path(__file__).resolve().parent.parent / "doc/data.md").read_text()
+    return re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_documented_script_runs_and_never_waits_for_itself(tmp_path, workers):
+    make_v3(tmp_path / "demos")
+    script = tmp_path / "script.py"
+    script.write_text(documented().replace("every=3", f"every=3, workers={workers}"))
+    ended = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    if workers == 1:
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert ended.stdout == "9 (17, 64, 288, 3) (50, 14) put the red cube in the blue bowl\n"
+    else:  # it has no guard
+        assert ended.returncode == 1 and 'needs `if __name__ == "__main__":`' in ended.stderr

@@ -203,7 +203,7 @@ def _write_png(path: Path, picture: NDArray[np.uint8]) -> None:
 
 def _print_report(report: Report) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     console, catalogue = Console(soft_wrap=True), report.catalogue
     info = catalogue.info
@@ -211,14 +211,14 @@ def _print_report(report: Report) -> None:
         f"{catalogue.root}: LeRobot {info['codebase_version']}, {len(catalogue.episodes)} episodes, {report.frames} "
         f"frames at {info['fps']} a second ({report.frames / info['fps'] / 60:.1f} min), robot {info.get('robot_type')}"
     )
-    table = Table("feature", "type", "shape", "entries")
+    table = Table(Column("feature", overflow="fold"), "type", "shape")  # whole names: a name map is written for them
     for name, feature in catalogue.features.items():
-        table.add_row(name, feature["dtype"], str(tuple(feature["shape"])), ", ".join(report.names.get(name, ())))
+        table.add_row(name, feature["dtype"], str(tuple(feature["shape"])))
     console.print(table)
     for name, found in report.statistics.items():
         if name == "timestamp":
             continue
-        table = Table("entry", "min", "q01", "mean", "std", "q99", "max", title=name)
+        table = Table(Column("entry", overflow="fold"), "min", "q01", "mean", "std", "q99", "max", title=name)
         entries = report.names[name] or tuple(map(str, range(len(found["mean"]))))
         for index, entry in enumerate(entries):
             numbers = (f"{found[key][index]:.3f}" for key in ("min", "q01", "mean", "std", "q99", "max"))

@@ -27,7 +27,7 @@ def disarm(namespace: Namespace = "") -> None:
 
 
 def estop(namespace: Namespace = "") -> None:
-    """Stop the arms, until `vag reset-stop`. It takes a second to start: keep the hardware's stop within reach."""
+    """Stop the arms, until `vag reset-stop`. It may take seconds to start: keep the hardware's stop within reach."""
     _ask(namespace, lambda client: client.emergency_stop())
 
 

@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import json
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
@@ -91,6 +91,7 @@ def build_cache(
     Raises:
         ValueError: cameras that the dataset was not opened with.
         DatasetError, VideoError: pictures are missing or damaged; file and frame are named.
+        RuntimeError: several workers, for a script that does not guard its main part from them.
     """
     foreign = [name for name in config.cameras if name not in dataset.spec.cameras]
     if foreign:
@@ -100,6 +101,9 @@ def build_cache(
     width, height = config.size
     shape = (height, width, 3)
     folder.mkdir(parents=True, exist_ok=True)
+    if workers > 1 and getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A worker that runs its starter's script would wait for the lock that the starter holds.
+        raise RuntimeError('a script that builds a cache with several workers needs `if __name__ == "__main__":`')
     path = folder / f"{_key(dataset, config, every)}.frames"
     cache = FrameCache(path, starts, every, shape)
     with path.with_suffix(".lock").open("w") as lock:
@@ -121,19 +125,30 @@ def _build(
     done = _map(flags, np.dtype(bool), (len(dataset.episodes),))
     _map(partial, np.dtype(np.uint8), (int(cache.starts[-1]), *cache.shape))
     waiting = np.flatnonzero(~done).tolist()
+    for position in _decoded(waiting, dataset, config, target, workers):
+        done[position] = True
+        done.flush()
+        if progress is not None:
+            progress(int(done.sum()), len(done))
+    partial.rename(cache.path)
+    flags.unlink()
+
+
+def _decoded(
+    waiting: Sequence[int], dataset: LeRobotDataset, config: StackConfig, target: FrameCache, workers: int
+) -> Iterator[int]:
+    """Decode the episodes that wait, each given back when it is done."""
+    if workers == 1:  # here: a process of its own would run a script that lacks a __main__ guard once more
+        yield from (_decode(dataset, config, target, position) for position in waiting)
+        return
     context = multiprocessing.get_context("spawn")
     arguments = (dataset.root, dataset.spec, dataset.names, config, target)
     with ProcessPoolExecutor(workers, context, _open_dataset, arguments) as pool:
         try:
             for future in as_completed([pool.submit(_decode_episode, position) for position in waiting]):
-                done[future.result()] = True
-                done.flush()
-                if progress is not None:
-                    progress(int(done.sum()), len(done))
+                yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-    partial.rename(cache.path)
-    flags.unlink()
 
 
 def _map(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.memmap:
@@ -168,7 +183,10 @@ def _open_dataset(root: Path, spec: DatasetSpec, names: NameMap, config: StackCo
 
 def _decode_episode(position: int) -> int:
     assert _job is not None
-    dataset, config, target = _job
+    return _decode(*_job, position)
+
+
+def _decode(dataset: LeRobotDataset, config: StackConfig, target: FrameCache, position: int) -> int:
     frames = np.memmap(target.path, np.uint8, "r+", shape=(int(target.starts[-1]), *target.shape))
     streams = [dataset.pictures(position, camera) for camera in config.cameras]
     first = int(target.starts[position])
