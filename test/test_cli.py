@@ -7,6 +7,7 @@ import pytest
 
 from vag_policy import cli
 
+SNAPSHOTS = ("snapshots", "--count", "10", "--out", "OUT")
 SPLIT = ("demos", "--episodes", "1", "--out", "OUT")
 DEMO = ("demo", "--out", "OUT")
 TRAIN = ("train", "--config", "tiny_yam", "--out", "OUT")
@@ -63,6 +64,10 @@ TABLE = [
     ((*SPLIT, "--pairs", "BINARY"), "BINARY is not a text file"),
     ((*SPLIT, "--pairs", "FOLDER"), "cannot read FOLDER: Is a directory"),
     ((*SPLIT, "--hold-out", "put the moon in the sea"), "no task 'put the moon in the sea' in this scene"),
+    ((*SNAPSHOTS, "--preset", "huge"), "unknown preset 'huge'; allowed: libero, tiny, yam"),
+    ((*SNAPSHOTS, "--seed", "5"), "demonstrations take seeds 100000 to 999999"),
+    ((*SNAPSHOTS, "--pairs", "LIST"), "LIST is not a split"),
+    (("snapshots", "--count", "0", "--out", "OUT"), "--count"),
     (("data", "nonsense"), "nonsense"),
     (("data", "inspect", "nowhere"), "no LeRobot dataset here"),
     (("data", "inspect", "FILE"), "no LeRobot dataset here"),
@@ -85,6 +90,7 @@ TABLE = [
     (("train", "--config", "LIST", "--out", "OUT"), "LIST must be a group of settings, got [1]"),
     ((*TRAIN, "--data", "nowhere"), "no LeRobot dataset here: nowhere; name yours with --data, or make one"),
     ((*TRAIN, "--data", "nowhere"), "vag demos --episodes 600 --out nowhere"),
+    ((*TRAIN, "--set", "data.snapshots=nowhere"), "vag snapshots --count 40000 --out nowhere"),
     ((*TRAIN, "--max-steps", "-1"), "--max-steps"),
     ((*TRAIN, "--set", "ema"), "--set takes NAME=VALUE, got 'ema'"),
     ((*TRAIN, "--set", "ema=["), "--set ema=[: the value is not YAML in line 1"),

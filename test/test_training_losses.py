@@ -9,7 +9,7 @@ from scipy import stats
 from training_support import SETTINGS, make_batch, make_objective, make_stage
 from video_reference import library_transformer
 
-from vag_policy.training.losses import action_loss, action_times, noised, video_loss, video_sigmas
+from vag_policy.training.losses import action_loss, action_times, noised, point_loss, video_loss, video_sigmas
 from vag_policy.training.objective import repeat_prefix
 from vag_policy.vam.presets import override
 from vag_policy.video.sampler import sigma_grid
@@ -154,3 +154,20 @@ def test_draws_share_one_video_pass():
     together = objective.head.velocity(actions, time, state, repeated)
     alone = objective.head.prefix(features.repeat_interleave(3, 0), sigma.repeat_interleave(3, 0))
     torch.testing.assert_close(together, objective.head.velocity(actions, time, state, alone))
+
+
+def test_the_point_loss_is_cross_entropy_of_the_token_and_squared_distance_within_it():
+    rng = np.random.default_rng(5)
+    scores, offsets = rng.normal(size=(3, 6)), rng.normal(size=(3, 6, 2))
+    place = np.array([[2.25, 1.5], [-1, -1], [0.0, 0.75]])  # columns, rows of a 2 x 3 grid
+    wanted = []
+    for row, token, inside in ((0, 5, (-0.25, 0.0)), (2, 0, (-0.5, 0.25))):
+        entropy = np.log(np.exp(scores[row]).sum()) - scores[row, token]
+        wanted.append(entropy + 4.0 * np.mean((offsets[row, token] - inside) ** 2))
+    loss = point_loss(*(torch.tensor(x, dtype=torch.float32) for x in (scores, offsets, place)), columns=3)
+    assert loss.item() == pytest.approx(np.mean(wanted), rel=1e-5)
+    nowhere = torch.full((3, 2), -1.0)
+    flat = torch.tensor(scores, requires_grad=True)
+    nothing = point_loss(flat, torch.tensor(offsets), nowhere, 3)
+    nothing.backward()
+    assert nothing.item() == 0 and not flat.grad.any()

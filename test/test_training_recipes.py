@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from training_support import SETTINGS, make_batch, make_maker, make_objective, make_stage
 
+from vag_policy.robots.yam import POSES
+from vag_policy.robots.yam_pointing import Pointer
+from vag_policy.robots.yam_rig import RigGeometry
 from vag_policy.training.batches import Place
 from vag_policy.training.config import OptimizerConfig
 from vag_policy.training.lora import add_lora, merged_state
@@ -113,6 +118,49 @@ def test_a_keyframe_probe_teaches_the_features_and_leaves_the_head_alone(kind):
     plain = make_stage(kind)
     assert "keyframe" not in objective(batch, latents, plain)
     assert not any(name.startswith("probe.") for name in learning(objective, plain))
+
+
+@pytest.mark.parametrize("kind", ["image", "joint"])
+def test_a_point_probe_teaches_the_features_and_leaves_the_head_alone(kind):
+    objective, stage = make_objective(probe=True), make_stage(kind, point_weight=2.0)
+    learning(objective, stage)
+    batch, latents = make_batch(stage)
+    batch = replace(batch, place=torch.tensor([[0.5, 0.5], [2.25, 0.1], [-1.0, -1.0], [5.9, 0.9]]))
+    losses = objective(batch, latents, stage)
+    parts = losses["action"] + 2.0 * losses["point"] + losses.get("video", 0.0)
+    assert losses["loss"].item() == pytest.approx(parts.item(), rel=1e-6)
+    losses["point"].backward()
+    reached = {name for name, parameter in objective.named_parameters() if parameter.grad is not None}
+    assert names(objective, "point_probe.") <= reached and not names(objective, "head.") & reached
+    assert not names(objective, "probe.") & reached and any(".transformer_blocks.0." in name for name in reached)
+    plain = make_stage(kind)
+    assert "point" not in objective(batch, latents, plain)
+    assert not any(name.startswith("point_probe.") for name in learning(objective, plain))
+
+
+def test_probes_alone_leave_the_head_as_it_is():
+    objective, stage = make_objective(probe=True), make_stage("image", keyframe_weight=1.0, action_weight=0.0)
+    found, changed = two_steps(objective, stage)
+    assert found[0] > found[1] > found[2]
+    assert not any(name.startswith("head.") for name in changed) and names(objective, "probe.") <= changed
+    with pytest.raises(ValueError, match="stage image has nothing to learn"):
+        make_stage("image", action_weight=0.0)
+
+
+def test_the_place_to_point_at_is_in_tokens_of_the_first_cameras_tile():
+    """Against the pointer in pixels: a token of this model is 16 x 16 of them, a tile 32 x 16."""
+    stage, maker = make_stage("image", point_weight=1.0), make_maker()
+    place = Place(seed=0, stage=0, step=0)
+    goal = np.array(POSES["rest"], np.float32)
+    goal[:6] = (-0.2, 1.4, 1.2, -0.4, 0.1, 0.3)
+    sample = replace(maker.samples[0], state=np.array(POSES["rest"], np.float32), keyframe=goal)
+    away = replace(sample, keyframe=np.array([3.0, 1.4, 1.2, *[0.0] * 11], np.float32))
+    batch = maker.collate([sample, away], place.generator(), stage)
+    u, v = Pointer(RigGeometry(), "top", SETTINGS.action_names, (32, 16)).pixel(sample.state, goal)
+    assert 0 < u < 32 and 0 < v < 16
+    assert batch.place[0].tolist() == pytest.approx([u / 16, v / 16], rel=1e-5)
+    assert batch.place[1].tolist() == [-1, -1]
+    assert maker.collate([sample], place.generator(), make_stage("image")).place.eq(-1).all()
 
 
 def test_the_keyframe_is_counted_from_the_state_in_units_of_the_actions():

@@ -156,6 +156,30 @@ def test_two_stages_with_cached_features(tmp_path):
     assert not list((first / "features").rglob("*.safetensors"))
 
 
+class Watched(SyntheticSamples):
+    """Remembers whether it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def __getitem__(self, index):
+        self.asked += 1
+        return super().__getitem__(index)
+
+
+def test_image_stages_learn_from_snapshots_and_the_others_from_the_dataset(tmp_path):
+    data, snapshots = Watched(), Watched()
+    image = {"kind": "image", "steps": 2, "batch": 4, "lr": 1e-3}
+    joint = {"kind": "joint", "steps": 2, "batch": 4, "lr": 1e-3}
+    config = write_config(tmp_path / "a.yaml", stages=[image, joint])
+    train(config, tmp_path / "run", data, max_steps=2, snapshots=snapshots)
+    fitted, shown = data.asked, snapshots.asked
+    assert shown == 8
+    train(config, tmp_path / "run", data, snapshots=snapshots)
+    assert snapshots.asked == shown and data.asked > fitted
+
+
 def test_a_stage_s_average_becomes_the_weights(tmp_path):
     config = write_config(tmp_path / "config.yaml", stages=TWO_STAGES, feature_cache=SMALL_CACHE)
     train(config, tmp_path / "run", SyntheticSamples(), max_steps=6)

@@ -71,6 +71,37 @@ def demos(
         typer.echo(json.dumps(numbers))
 
 
+def snapshots(
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="scenes wanted, one picture of each")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="folder; one that an earlier run began is gone on with")],
+    seed: Annotated[int, typer.Option(metavar="N", help="of the first scene")] = 400_000,
+    preset: Annotated[str, typer.Option(metavar="NAME", help="whose pictures and chunks they are")] = "tiny",
+    workers: Annotated[int, typer.Option(min=0, max=256, metavar="N", help="processes; 0: one a core")] = 0,
+    pairs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="split file; its id instructions are shown")
+    ] = None,
+) -> None:
+    """Take single frames of demonstrations, each of another scene.
+
+    For training stages of kind image: see data.snapshots.
+    """
+    from vag_policy.data.demo_worker import DemoConfig
+    from vag_policy.data.snapshot_maker import SnapshotConfig, make_snapshots
+    from vag_policy.observation.stacking import StackConfig
+    from vag_policy.vam.presets import preset as find
+
+    split = _split(pairs, None)
+    split.check_demonstration_seeds(seed, count)
+    settings = find(preset)
+    width, height = settings.video.image_size
+    cameras = settings.video.cameras
+    stack = StackConfig(cameras, (width // len(cameras), height))
+    config = SnapshotConfig(DemoConfig(seed, split.id), stack, settings.action_horizon)
+    with _Bar(count, "snapshots") as bar:
+        made = make_snapshots(out, config, count, workers or os.cpu_count() or 1, bar.count)
+    typer.echo(f"{made} snapshots in {out}")
+
+
 def _split(pairs: Path | None, held_out: list[str] | None) -> Split:
     from vag_policy.bringup import share_directory
     from vag_policy.data.splits import hold_out, load_split
@@ -84,7 +115,7 @@ def _split(pairs: Path | None, held_out: list[str] | None) -> Split:
 class _Bar:
     """A progress bar on a terminal, now and then a line elsewhere."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, what: str = "demonstrations") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -92,7 +123,8 @@ class _Bar:
         self._lines, self._next = not console.is_terminal, 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, disable=self._lines)
-        self._task = self._progress.add_task("demonstrations", total=total)
+        self._task = self._progress.add_task(what, total=total)
+        self._what = what
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -102,11 +134,14 @@ class _Bar:
         self._progress.stop()
 
     def update(self, episodes: int, tally: Tally) -> None:
-        text = f"demonstrations, expert {100 * tally.success:.0f} %"
-        self._progress.update(self._task, completed=episodes, description=text)
-        if self._lines and episodes >= self._next:
-            typer.echo(f"{episodes}/{self._total} {text}", err=True)
-            self._next = episodes + max(1, self._total // 10)
+        self.count(episodes, f", expert {100 * tally.success:.0f} %")
+
+    def count(self, done: int, note: str = "") -> None:
+        text = f"{self._what}{note}"
+        self._progress.update(self._task, completed=done, description=text)
+        if self._lines and done >= self._next:
+            typer.echo(f"{done}/{self._total} {text}", err=True)
+            self._next = done + max(1, self._total // 10)
 
 
 def _print_result(result: Result) -> None:

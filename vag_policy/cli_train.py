@@ -42,17 +42,18 @@ def train(
     from rich.console import Console
 
     from vag_policy.training.config import load_config
-    from vag_policy.training.data import open_samples
+    from vag_policy.training.data import open_samples, open_snapshots
     from vag_policy.training.trainer import train as run
 
     chosen = load_config(file, changes)
+    snapshots = open_snapshots(chosen.data, chosen.settings())
     _check_dataset(chosen.data.dataset)
     cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
     with Console().status("opening the dataset") as status:
         samples = open_samples(
             chosen.data, chosen.settings(), cache, lambda done, total: status.update(f"decoding episode {done}/{total}")
         )
-    policy = run(chosen, out, samples, max_steps or None)
+    policy = run(chosen, out, samples, max_steps or None, snapshots)
     typer.echo(f"policy: {policy}")
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vag_policy.data.samples import Sample, Samples
+from vag_policy.data.snapshots import SnapshotSamples
 from vag_policy.robots.yam import ARMS, JOINT_NAMES, SIDEWAYS_JOINTS
 
 _SIDES = re.compile(r"\b(left|right)\b", re.IGNORECASE)
@@ -71,7 +72,7 @@ class Mirror:
 class MirroredSamples:
     """``samples``, then the mirror image of each."""
 
-    def __init__(self, samples: Samples, mirror: Mirror) -> None:
+    def __init__(self, samples: Sequence[Sample] | Samples | SnapshotSamples, mirror: Mirror) -> None:
         self._samples, self._mirror = samples, mirror
 
     def __len__(self) -> int:

@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vag_policy.robots.yam_pointing import NOWHERE, Pointer
+from vag_policy.robots.yam_rig import RigGeometry
 from vag_policy.training.config import StageConfig
 from vag_policy.training.losses import action_times, video_sigmas
 from vag_policy.vam.normalization import Normalization
@@ -96,6 +98,8 @@ class Batch:
         actions: (B, A_H, pad) normalised, padded with zeros.
         actions_valid: (B, A_H) bool.
         keyframe: (B, pad) normalised actions at the next keyframe; zeros where no stage asks for them.
+        place: (B, 2) where the hand will be at the next keyframe: columns and rows of backbone tokens from the upper
+            left of the stacked picture; -1 where it is not seen, or no stage asks.
         embeddings: (U, tokens, width) instruction embeddings.
         text_index: (B,) which of them is a sample's.
         sigma: (B,) video noise level.
@@ -110,6 +114,7 @@ class Batch:
     actions: Tensor
     actions_valid: Tensor
     keyframe: Tensor
+    place: Tensor
     embeddings: Tensor
     text_index: Tensor
     sigma: Tensor
@@ -158,6 +163,7 @@ class BatchMaker:
         self.text_dropout, self.processes = text_dropout, processes
         self._encoder = encoder
         self._embedding = lru_cache(maxsize=256)(encoder.encode)
+        self._pointer: Pointer | None = None
 
     def indices(self, place: Place, stage: StageConfig) -> NDArray[np.int64]:
         """Numbers of the samples at ``place``: each epoch is a permutation of the dataset, in the seed's order."""
@@ -190,14 +196,17 @@ class BatchMaker:
         latents = (count, settings.video.backbone.out_channels, frames, height, width)
         actions = torch.zeros(count, settings.action_horizon, head.pad)
         keyframe = torch.zeros(count, head.pad)
+        place = torch.full((count, 2), -1.0)
         for row, sample in enumerate(samples):
             self._check(sample)
             reference = self.normalization.reference(sample.state, settings)
             normal = self.normalization.normalize_actions(sample.actions, reference)
             actions[row, :, : normal.shape[1]] = torch.from_numpy(normal)
-            if stage.keyframe_weight:
+            if stage.keyframe_weight or stage.point_weight:
                 if sample.keyframe is None:
-                    raise ValueError("stage keyframe_weight needs data with grippers that open and close")
+                    raise ValueError("a stage with probes needs data with grippers that open and close")
+                if stage.point_weight:
+                    place[row] = torch.tensor(self._point(sample.state, sample.keyframe))
                 far = self.normalization.normalize_distant(sample.keyframe, reference)
                 keyframe[row, : len(far)] = torch.from_numpy(far)
         dropped = torch.rand(count, generator=generator) < self.text_dropout
@@ -212,6 +221,7 @@ class BatchMaker:
             actions=actions,
             actions_valid=torch.from_numpy(np.stack([sample.actions_valid for sample in samples])),
             keyframe=keyframe,
+            place=place,
             embeddings=torch.stack([embedding.float() for embedding in embeddings]),
             text_index=torch.tensor([unique.index(text) for text in texts]),
             sigma=video_sigmas(count, generator, stage.grid_share, stage.grid_weights),
@@ -219,6 +229,17 @@ class BatchMaker:
             action_time=action_times(count * draws, generator),
             action_noise=torch.randn(count * draws, *actions.shape[1:], generator=generator),
         )
+
+    def _point(self, state: NDArray[np.float32], keyframe: NDArray[np.float32]) -> tuple[float, float]:
+        """Columns and rows of tokens; the first camera's tile begins at 0."""
+        video = self.settings.video
+        width, height = video.image_size
+        if self._pointer is None:
+            tile = (width // len(video.cameras), height)
+            self._pointer = Pointer(RigGeometry(), video.cameras[0], self.settings.action_names, tile)
+        u, v = self._pointer.pixel(state, keyframe)
+        rows, columns = video.grid
+        return (u / width * columns, v / height * rows) if (u, v) != NOWHERE else NOWHERE
 
     def _check(self, sample: TrainingSample) -> None:
         settings = self.settings

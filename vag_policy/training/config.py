@@ -35,6 +35,8 @@ class DataConfig:
 
     Attributes:
         dataset: a LeRobot dataset's folder.
+        snapshots: folder of snapshots (``vag snapshots``) that stages of kind ``image`` learn from; empty: from the
+            dataset's frames.
         cache: folder for decoded frames; empty: ``cache`` inside the run's folder.
         every: one in so many frames is decoded and may start a sample.
         workers: processes that decode, once.
@@ -51,6 +53,7 @@ class DataConfig:
     """
 
     dataset: str = ""
+    snapshots: str = ""
     cache: str = ""
     every: int = 1
     workers: int = 1
@@ -141,8 +144,11 @@ class StageConfig:
         schedule: ``constant`` or ``cosine`` (to a hundredth of the rate) after it.
         cooldown: last steps over which a ``constant`` rate falls to a hundredth. A run that was stopped before them
             can be given more steps and goes on.
-        action_weight: the paper's lambda.
+        action_weight: the paper's lambda. In an ``image`` stage 0 leaves the head out: probes alone teach.
         action_draws: noisy chunks the head sees for each video pass.
+        point_weight: weight of the loss of a probe that points at the same place in the first camera's picture
+            (``objective.PointProbe``); it learns where things are several times faster than numbers do, and asks for
+            a rig whose camera is where ``yam_rig`` says.
         keyframe_weight: weight of the loss of a probe that reads from the present frame's features where the arms will
             be when a gripper next closes or opens (``objective.KeyframeProbe``); 0: no probe. It teaches the features
             of a small model where things are, and is no part of the policy.
@@ -161,6 +167,7 @@ class StageConfig:
     action_weight: float = 1.0
     action_draws: int = 1
     keyframe_weight: float = 0.0
+    point_weight: float = 0.0
     grid_share: float = 0.0
     grid_weights: tuple[float, ...] = (1.0,) * SIGMA_STEPS
 
@@ -174,9 +181,12 @@ class StageConfig:
         _within("stage warmup", self.warmup, 0)
         _within("stage cooldown", self.cooldown, 0, self.steps)
         _within("stage action_weight", self.action_weight, 0.0)
-        _within("stage keyframe_weight", self.keyframe_weight, 0.0)
-        if self.keyframe_weight and self.kind not in ("image", "joint"):
-            raise ValueError(f"stage keyframe_weight needs features that learn: kind image or joint, not {self.kind}")
+        for name in ("keyframe_weight", "point_weight"):
+            _within(f"stage {name}", getattr(self, name), 0.0)
+            if getattr(self, name) and self.kind not in ("image", "joint"):
+                raise ValueError(f"stage {name} needs features that learn: kind image or joint, not {self.kind}")
+        if self.kind == "image" and not (self.action_weight or self.keyframe_weight or self.point_weight):
+            raise ValueError("stage image has nothing to learn: every weight is 0")
         _within("stage grid_share", self.grid_share, 0.0, 1.0)
         weights = self.grid_weights
         if len(weights) != SIGMA_STEPS or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
@@ -272,8 +282,8 @@ class TrainConfig:
 
     @property
     def probes(self) -> bool:
-        """Whether a stage trains a keyframe probe."""
-        return any(stage.keyframe_weight for stage in self.stages)
+        """Whether a stage trains probes."""
+        return any(stage.keyframe_weight or stage.point_weight for stage in self.stages)
 
     def settings(self) -> VamPreset:
         """The preset with its overrides."""
@@ -298,7 +308,7 @@ class TrainConfig:
 
 _FREE = (
     *("name", "threads", "checkpoint_every", "keep", "export_every"),  # of the run
-    *("dataset", "cache", "workers", "embeddings", "folder"),  # of its data
+    *("dataset", "snapshots", "cache", "workers", "embeddings", "folder"),  # of its data
     *("steps", "cooldown"),  # of its stages
 )
 

@@ -14,6 +14,7 @@ from vag_policy.data.lerobot_reader import DatasetSpec, LeRobotDataset
 from vag_policy.data.mirror import Mirror, MirroredSamples
 from vag_policy.data.names import NameMap
 from vag_policy.data.samples import Samples
+from vag_policy.data.snapshots import SnapshotSamples
 from vag_policy.observation.stacking import StackConfig
 from vag_policy.training.batches import SampleSource
 from vag_policy.training.config import DataConfig
@@ -56,6 +57,20 @@ def open_samples(
     if not config.mirror:
         return samples
     return MirroredSamples(samples, Mirror(video.cameras, settings.state_names, settings.action_names))
+
+
+def open_snapshots(config: DataConfig, settings: VamPreset) -> SampleSource | None:
+    """The snapshots that ``image`` stages learn from; None where they learn from the dataset's frames.
+
+    Raises:
+        DatasetError: there is none, or one is damaged.
+    """
+    if not config.snapshots:
+        return None
+    samples = SnapshotSamples(config.snapshots, video_frames(settings.video.latent_frames))
+    if not config.mirror:
+        return samples
+    return MirroredSamples(samples, Mirror(settings.video.cameras, settings.state_names, settings.action_names))
 
 
 def fit_normalization(

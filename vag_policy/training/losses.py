@@ -18,6 +18,7 @@ from vag_policy.video.sampler import sigma_grid
 
 BETA_ALPHA = 1.5
 EQUAL_WEIGHTS = (1.0,) * SIGMA_STEPS
+_OFFSET_WEIGHT = 4.0  # a token's width squared is 1/12 at most: as much as the other part in the end
 TIME_SCALE, TIME_OFFSET = 0.999, 0.001
 """Action noise levels are Beta(1.5, 1) * 0.999 + 0.001, as in pi0."""
 
@@ -68,6 +69,29 @@ def action_loss(velocity: Tensor, clean: Tensor, noise: Tensor, valid: Tensor) -
 def keyframe_loss(guess: Tensor, keyframe: Tensor) -> Tensor:
     """Huber loss of a (B, pad) guess: quadratic within a unit, so that what cannot be known yet does not drown it."""
     return functional.smooth_l1_loss(guess.float(), keyframe)
+
+
+def point_loss(scores: Tensor, offsets: Tensor, place: Tensor, columns: int) -> Tensor:
+    """Cross-entropy of the token that shows a place, and squared error of where in that token it is.
+
+    Args:
+        scores: (B, N) of a picture's tokens, row by row.
+        offsets: (B, N, 2) columns and rows from each token's middle, in tokens.
+        place: (B, 2) columns and rows from the picture's upper left, in tokens; negative: nowhere, no part of the loss.
+        columns: tokens in a row.
+
+    Returns:
+        a scalar; 0 if every place is nowhere.
+    """
+    somewhere = (place >= 0).all(dim=1)
+    if not somewhere.any():
+        return scores.sum() * 0.0
+    scores, offsets, place = scores[somewhere].float(), offsets[somewhere].float(), place[somewhere]
+    cell = place.long()
+    token = cell[:, 1] * columns + cell[:, 0]
+    inside = offsets[torch.arange(len(token), device=token.device), token]
+    distance = functional.mse_loss(inside, place - cell - 0.5)
+    return functional.cross_entropy(scores, token) + _OFFSET_WEIGHT * distance
 
 
 def _masked_mean(error: Tensor, valid: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from vag_policy.training.batches import Batch
 from vag_policy.training.config import StageConfig
-from vag_policy.training.losses import action_loss, keyframe_loss, noised, video_loss
+from vag_policy.training.losses import action_loss, keyframe_loss, noised, point_loss, video_loss
 from vag_policy.vam.action_head import ActionHead, Prefix
 from vag_policy.vam.presets import VamPreset
 from vag_policy.video.backbone import VideoBackbone
@@ -25,7 +25,7 @@ class Objective(nn.Module):
     Args:
         settings: the preset.
         backbone, head: the networks; which of their parameters learn is ``learning``'s business.
-        probe: with a keyframe probe.
+        probe: with a keyframe and a point probe.
     """
 
     def __init__(self, settings: VamPreset, backbone: VideoBackbone, head: ActionHead, probe: bool = False) -> None:
@@ -35,6 +35,7 @@ class Objective(nn.Module):
         self.head = head
         if probe:
             self.probe = KeyframeProbe(settings.head.video_width, settings.head.pad)
+            self.point_probe = PointProbe(settings.head.video_width)
 
     def forward(self, batch: Batch, latents: Tensor, stage: StageConfig, features_only: bool = False) -> Losses:
         """Losses by name; ``loss`` is the one to minimise.
@@ -57,8 +58,11 @@ class Objective(nn.Module):
         if stage.kind == "image":
             anchor = latents[:, :, :1]
             features = self.backbone.features(anchor, anchor, batch.sigma, text, video.feature_block)
-            action = self._action(batch, features, stage)
-            return self._with_keyframe({"loss": action, "action": action}, batch, features, stage)
+            losses: Losses = {"loss": features.new_zeros(())}
+            if stage.action_weight:
+                action = self._action(batch, features, stage)
+                losses = {"loss": stage.action_weight * action, "action": action}
+            return self._with_probes(losses, batch, features, stage)
         noisy, anchor = noised(latents, batch.video_noise, batch.sigma), latents[:, :, :1]
         if stage.kind == "video":
             velocity = self.backbone.velocity(noisy, anchor, batch.sigma, text)
@@ -68,13 +72,17 @@ class Objective(nn.Module):
         loss = video_loss(velocity, latents, batch.video_noise, batch.frames_valid)
         action = self._action(batch, features, stage)
         losses = {"loss": loss + stage.action_weight * action, "video": loss, "action": action}
-        return self._with_keyframe(losses, batch, features, stage)
+        return self._with_probes(losses, batch, features, stage)
 
-    def _with_keyframe(self, losses: Losses, batch: Batch, features: Tensor, stage: StageConfig) -> Losses:
-        if not stage.keyframe_weight:
-            return losses
-        keyframe = keyframe_loss(self.probe(features, batch.state), batch.keyframe)
-        return losses | {"loss": losses["loss"] + stage.keyframe_weight * keyframe, "keyframe": keyframe}
+    def _with_probes(self, losses: Losses, batch: Batch, features: Tensor, stage: StageConfig) -> Losses:
+        if stage.keyframe_weight:
+            keyframe = keyframe_loss(self.probe(features, batch.state), batch.keyframe)
+            losses = losses | {"loss": losses["loss"] + stage.keyframe_weight * keyframe, "keyframe": keyframe}
+        if stage.point_weight:
+            scores, offsets = self.point_probe(features)
+            point = point_loss(scores, offsets, batch.place, features.shape[3])
+            losses = losses | {"loss": losses["loss"] + stage.point_weight * point, "point": point}
+        return losses
 
     @torch.no_grad()
     def _features(self, batch: Batch, latents: Tensor) -> Tensor:
@@ -120,6 +128,25 @@ class KeyframeProbe(nn.Module):
         return self.out(torch.cat([query, seen], dim=-1)[:, 0])
 
 
+class PointProbe(nn.Module):
+    """Says of every token of the present frame whether it shows where the hand will be at the next keyframe.
+
+    Args:
+        width: of the features.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Linear(width, 3)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, rows, columns, width) features -> scores (B, N) and offsets (B, N, 2), ``losses.point_loss``'s."""
+        tokens = self.norm(features[:, 0].flatten(1, 2).to(self.norm.weight.dtype))
+        values = self.out(tokens)
+        return values[..., 0], values[..., 1:]
+
+
 def repeat_prefix(prefix: Prefix, times: int) -> Prefix:
     """The same prefix for ``times`` neighbouring rows of each sample: one video pass serves several noisy chunks."""
     if times == 1:
@@ -143,8 +170,12 @@ def learning(objective: Objective, stage: StageConfig) -> dict[str, nn.Parameter
         in_backbone = name.startswith("backbone.")
         learns = stage.kind != "head" and (not lora or "lora_" in name) if in_backbone else stage.kind != "video"
         learns = learns and not name.startswith(beyond)
+        if name.startswith("head.") and stage.kind == "image":
+            learns = stage.action_weight > 0
         if name.startswith("probe."):
             learns = stage.keyframe_weight > 0
+        if name.startswith("point_probe."):
+            learns = stage.point_weight > 0
         parameter.requires_grad_(learns)
         if learns:
             chosen[name] = parameter

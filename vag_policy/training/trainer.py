@@ -36,7 +36,13 @@ CHECKPOINTS, POLICY, RUN = "checkpoints", "policy", "run.json"
 _TOKENIZER, _LOCK = "tokenizer.safetensors", ".lock"
 
 
-def train(config: TrainConfig, out: Path, samples: SampleSource, max_steps: int | None = None) -> Path:
+def train(
+    config: TrainConfig,
+    out: Path,
+    samples: SampleSource,
+    max_steps: int | None = None,
+    snapshots: SampleSource | None = None,
+) -> Path:
     """Begin a training run, or go on with one.
 
     Args:
@@ -45,6 +51,7 @@ def train(config: TrainConfig, out: Path, samples: SampleSource, max_steps: int 
         samples: the dataset.
         max_steps: stop after so many steps in all; None: at the end of the last stage. Either way the run ends with a
             checkpoint and a policy.
+        snapshots: what stages of kind ``image`` learn from; None: from ``samples``.
 
     Returns:
         the policy's folder.
@@ -56,7 +63,7 @@ def train(config: TrainConfig, out: Path, samples: SampleSource, max_steps: int 
         torch.set_num_threads(config.threads)
     accelerator = make_accelerator(config)
     with _claimed(out, accelerator):
-        run = _Run(config, out, samples, accelerator)
+        run = _Run(config, out, samples, snapshots, accelerator)
         run.go(config.steps if max_steps is None else min(max_steps, config.steps))
     return out / POLICY
 
@@ -64,7 +71,14 @@ def train(config: TrainConfig, out: Path, samples: SampleSource, max_steps: int 
 class _Run:
     """One process's part of a run."""
 
-    def __init__(self, config: TrainConfig, out: Path, samples: SampleSource, accelerator: Accelerator) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        out: Path,
+        samples: SampleSource,
+        snapshots: SampleSource | None,
+        accelerator: Accelerator,
+    ) -> None:
         processes = accelerator.num_processes
         for stage in config.stages:
             if stage.batch % (stage.accumulate * processes):
@@ -75,9 +89,7 @@ class _Run:
         policy = self._start(start_policy(config, samples))
         self.normalization, self.encoder = policy.normalization, policy.encoder
         self.tokenizer = policy.model.tokenizer.to(accelerator.device)
-        self.maker = BatchMaker(
-            samples, config.settings(), policy.normalization, policy.encoder, config.data.text_dropout, processes
-        )
+        self._samples, self._snapshots = samples, snapshots
         if config.tuning.kind == "lora":
             add_lora(policy.model.backbone, config.tuning.rank)
         with torch.random.fork_rng(devices=[]):
@@ -129,13 +141,23 @@ class _Run:
             self._export(self.objective.state_dict())
 
     def _stage(self, index: int) -> Stage:
+        config = self.config
+        single = config.stages[index].kind == "image" and self._snapshots is not None
+        maker = BatchMaker(
+            self._snapshots if single else self._samples,  # type: ignore[arg-type]
+            config.settings(),
+            self.normalization,
+            self.encoder,
+            config.data.text_dropout,
+            self.accelerator.num_processes,
+        )
         return Stage(
             self.config,
             index,
             self.accelerator,
             self.objective,
             self.tokenizer,
-            self.maker,
+            maker,
             self.out,
             self.learned,
             self._export,
