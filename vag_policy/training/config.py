@@ -147,8 +147,7 @@ class StageConfig:
         action_weight: the paper's lambda. In an ``image`` stage 0 leaves the head out: probes alone teach.
         action_draws: noisy chunks the head sees for each video pass.
         point_weight: weight of the loss of a probe that points at the same place in the first camera's picture
-            (``objective.PointProbe``); it learns where things are several times faster than numbers do, and asks for
-            a rig whose camera is where ``yam_rig`` says.
+            (``objective.PointProbe``), for a rig whose camera stands where ``yam_rig`` says.
         keyframe_weight: weight of the loss of a probe that reads from the present frame's features where the arms will
             be when a gripper next closes or opens (``objective.KeyframeProbe``); 0: no probe. It teaches the features
             of a small model where things are, and is no part of the policy.

@@ -37,7 +37,9 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
             state_dict_type="FULL_STATE_DICT",
         )
     AcceleratorState._reset_state()  # one process may train twice, and differently
-    return Accelerator(mixed_precision=config.precision, fsdp_plugin=plugin)
+    # Told nothing, accelerate takes torchrun's processes on a machine without an accelerator for strangers.
+    cpu = not torch.accelerator.is_available()
+    return Accelerator(cpu=cpu, mixed_precision=config.precision, fsdp_plugin=plugin)
 
 
 def whole(tensor: Tensor) -> Tensor:
