@@ -8,15 +8,17 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from vag_policy import cli
-from vag_policy.data.demo_worker import DemoConfig
+from vag_policy.data.demo_worker import DemoConfig, World
 from vag_policy.data.demos import JOURNAL, generate
 from vag_policy.data.inspection import inspect
 from vag_policy.data.lerobot_reader import LeRobotDataset
 from vag_policy.data.splits import load_split
+from vag_policy.data.video import read_frames
 from vag_policy.expert.demonstrator import PHASES
 from vag_policy.expert.style import PLAIN
 from vag_policy.robots.yam_scene import SceneConfig
@@ -167,6 +169,23 @@ def test_two_runs_at_once_are_refused(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ValueError, match="another run is writing"):
             generate(tmp_path, DemoConfig(100_000, (RED,)), 1, 1)
+
+
+def test_pictures_may_be_drawn_less_often_than_frames_are_recorded(tmp_path):
+    drawn = {}
+    for every in (1, 3):
+        config = DemoConfig(100_000, (RED,), 64, 48, PLAIN, every)
+        attempt = World(config, tmp_path / str(every)).attempt(0)
+        path = attempt.videos()["observation.images.top"]
+        drawn[every] = np.stack(list(read_frames(path, 0, attempt.entry.length, 30))).astype(float)
+    assert drawn[1].shape == drawn[3].shape  # a recording is as long, and its vectors are the same
+    kept = np.arange(len(drawn[1])) // 3 * 3
+    assert np.abs(drawn[3] - drawn[1][kept]).mean() < 2.0  # of 255: compression
+    moving = slice(30, 60)
+    assert np.abs(drawn[1] - drawn[1][kept])[moving].mean() > 2 * np.abs(drawn[3] - drawn[1][kept])[moving].mean()
+    with pytest.raises(ValueError, match="picture_every must be 1 or more, got 0"):
+        DemoConfig(100_000, (RED,), picture_every=0)
+    assert "picture_every" not in DemoConfig(1, (RED,)).to_json()  # datasets of before go on
 
 
 def test_every_instruction_has_its_turn():

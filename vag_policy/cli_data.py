@@ -41,6 +41,9 @@ def demos(
     ] = None,
     width: Annotated[int, typer.Option(min=32, max=1280, metavar="N", help="of a camera's pictures, pixels")] = 320,
     height: Annotated[int, typer.Option(min=32, max=960, metavar="N", help="of a camera's pictures, pixels")] = 240,
+    picture_every: Annotated[
+        int, typer.Option(min=1, max=30, metavar="N", help="draw one in so many frames, and repeat it between")
+    ] = 1,
     plain: Annotated[bool, typer.Option("--plain", help="no noise, no mistakes, always from rest")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object as last line")] = False,
 ) -> None:
@@ -54,7 +57,7 @@ def demos(
 
     split = _split(pairs, held_out)
     split.check_demonstration_seeds(seed, 2 * episodes)
-    config = DemoConfig(seed, split.id, width, height)
+    config = DemoConfig(seed, split.id, width, height, picture_every=picture_every)
     config = replace(config, variety=PLAIN) if plain else config
     with _Bar(episodes) as bar:
         result = generate(out, config, episodes, workers or os.cpu_count() or 1, bar.update)

@@ -42,6 +42,8 @@ class DemoConfig:
         instructions: what is demonstrated, in turn.
         width, height: of each camera's pictures.
         variety: how demonstrations differ.
+        picture_every: cameras see one in so many frames; those between repeat it, as a 10 Hz camera's do in a 30 Hz
+            recording. Drawing is most of a demonstration's cost, and training on every third frame needs no others.
     """
 
     seed: int
@@ -49,16 +51,22 @@ class DemoConfig:
     width: int = 320
     height: int = 240
     variety: Variety = field(default_factory=Variety)
+    picture_every: int = 1
 
     def __post_init__(self) -> None:
         if not self.instructions:
             raise ValueError("demonstrations need at least one instruction")
         if self.width % 2 or self.height % 2:
             raise ValueError(f"a video's width and height must be even, got {self.width}x{self.height}")
+        if self.picture_every < 1:
+            raise ValueError(f"picture_every must be 1 or more, got {self.picture_every}")
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return json.loads(json.dumps({"expert": VERSION, **asdict(self)}))
+        content = json.loads(json.dumps({"expert": VERSION, **asdict(self)}))
+        if self.picture_every == 1:  # as datasets have it that were begun before there was a choice
+            del content["picture_every"]
+        return content
 
     def instruction(self, attempt: int) -> str:
         """What attempt ``attempt`` does: every instruction once in each round, in a new order each round."""
@@ -137,15 +145,18 @@ class World:
         width, height = self.config.width, self.config.height
         frames: list[Frame] = []
         samples: dict[str, list[NDArray[np.uint8]]] = {camera: [] for camera in CAMERA_NAMES}
+        pictures: dict[str, NDArray[np.uint8]] = {}
         with ExitStack() as stack:
             writers = {
                 camera: stack.enter_context(VideoWriter(folder / f"{camera}.mp4", width, height, FPS))
                 for camera in CAMERA_NAMES
             }
             for frame in demonstrate(self._sim, self._kinematics, seed, instruction, style):
-                self._sim.capture(CAMERA_NAMES)
+                if len(frames) % self.config.picture_every == 0:
+                    self._sim.capture(CAMERA_NAMES)
+                    pictures = {camera: self._sim.draw(camera) for camera in CAMERA_NAMES}
                 for camera, writer in writers.items():
-                    picture = self._sim.draw(camera)
+                    picture = pictures[camera]
                     writer.write(picture)
                     if len(frames) % _STATISTICS_EVERY == 0:
                         samples[camera].append(picture[::_STATISTICS_STRIDE, ::_STATISTICS_STRIDE].reshape(-1, 3))
