@@ -30,7 +30,8 @@ from diffusers.models.transformers.transformer_cosmos import CosmosTransformer3D
 
 from vag_policy.data.samples import Sample
 from vag_policy.training.batches import BatchMaker, Place
-from vag_policy.training.config import FeatureCacheConfig, StageConfig, TrainConfig, load_config
+from vag_policy.training.config import FeatureCacheConfig, StageConfig, TrainConfig
+from vag_policy.training.config_file import load_config
 from vag_policy.training.data import fit_normalization
 from vag_policy.training.feature_cache import FeatureCache
 from vag_policy.training.losses import action_loss, noised, video_loss

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from training_support import CONFIG, write_config
 
-from vag_policy.training.config import load_config
+from vag_policy.training.config_file import load_config
 
 FOLDER = Path(__file__).resolve().parent.parent / "config/train"
 PAPER = [f"{p}_{r}_{t}" for p in ("yam", "libero") for r in ("joint", "two_stage") for t in ("lora", "full")]

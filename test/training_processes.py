@@ -16,7 +16,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from training_support import SyntheticSamples, make_batch, make_objective, make_stage
 
-from vag_policy.training.config import OptimizerConfig, load_config
+from vag_policy.training.config import OptimizerConfig
+from vag_policy.training.config_file import load_config
 from vag_policy.training.distributed import (
     SHARDED_BLOCK,
     like,

@@ -11,7 +11,8 @@ import torch
 
 from vag_policy.data.samples import Sample
 from vag_policy.training.batches import BatchMaker, Place
-from vag_policy.training.config import StageConfig, TrainConfig, load_config
+from vag_policy.training.config import StageConfig, TrainConfig
+from vag_policy.training.config_file import load_config
 from vag_policy.training.data import fit_normalization
 from vag_policy.training.objective import Objective
 from vag_policy.vam.action_head import ActionHead

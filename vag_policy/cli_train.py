@@ -41,7 +41,7 @@ def train(
         changes["data.dataset"] = data
     from rich.console import Console
 
-    from vag_policy.training.config import load_config
+    from vag_policy.training.config_file import load_config
     from vag_policy.training.data import open_samples, open_snapshots
     from vag_policy.training.trainer import train as run
 
