@@ -2,8 +2,8 @@
 
 Where the arm follows its course and what it holds moves with the hand, no simulation is needed to know a frame and the
 actions that follow it. A scene costs a picture instead of a whole episode, so that a policy can see a hundred times as
-many places of things as demonstrations would show it. Mistakes and their recovery, and how drives lag behind their
-targets, are not in here: demonstrations have those.
+many places of things as demonstrations would show it. Some begin where a grasp has missed. How drives lag behind their
+targets, and objects that slip, are not in here: demonstrations have those.
 """
 
 from __future__ import annotations
@@ -25,9 +25,13 @@ from vag_policy.robots.yam_sim import Sim
 AT_START, TO_GRASP = 0.12, 0.43
 """Shares of snapshots that show the very start, and any instant from there to the grasp; the others come after it."""
 
+MISSED = 0.2
+"""Share of snapshots from a course that begins where the gripper has closed beside or above the object."""
+
 _HELD = 0.044 / (2 * yam.STROKE)  # opening around an object, all of which are 44 mm wide
 _TOUCH = 0.02
 _SETTLE = 0.008  # metres an object falls when it is let go
+_BESIDE, _ABOVE = (0.03, 0.06), (0.045, 0.06)  # metres
 _SPREAD, _SPREAD_SHARES = (0.0, 0.02, 0.05), (0.3, 0.4, 0.3)
 _FREE = ("approach", "lift", "carry", "retreat")
 _EXACT = ("grasp", "place")
@@ -92,17 +96,22 @@ def _take(sim: Sim, kinematics: Kinematics, style: Style, rng: np.random.Generat
     sim.place(rest, {})
     demonstrator = Demonstrator(sim, kinematics, style, rng)
     slot, item = demonstrator.slot, demonstrator.task.item
+    if rng.random() < MISSED:
+        rest[slot] = _missed(sim, kinematics, demonstrator, rng)
+        sim.place(rest, {})
+        demonstrator = Demonstrator(sim, kinematics, style, rng)
     on_table = _matrix(sim.object_poses()[item.name])
     commands, gripped = _perform(sim, demonstrator, rest)
     targets = np.stack([command.label for command in commands])
     changes = np.flatnonzero(np.diff(targets[:, yam.ARM_DOF] < 0.5)) + 1
-    if len(changes) < 2:
-        raise GiveUpError("the gripper does not close and open")
     phases = [command.phase for command in commands]
+    closing = next((int(change) for change in changes if phases[change] == "grasp"), 0)
+    if not closing:
+        raise GiveUpError("the gripper does not close around the object")
     width = targets[:, yam.ARM_DOF]
     grasped = next(i for i, phase in enumerate(phases) if phase == "grasp" and width[i] < _HELD + _TOUCH)
     released = next(i for i, phase in enumerate(phases) if phase == "place" and width[i] > _HELD + _TOUCH)
-    instant = _instant(rng, int(changes[0]), len(commands))
+    instant = _instant(rng, closing, len(commands))
     arm = targets[max(instant - 1, 0)].copy()  # drives are about a frame late
     if instant:
         arm[: yam.ARM_DOF] += _deviation(rng, phases[instant])
@@ -130,6 +139,19 @@ def _take(sim: Sim, kinematics: Kinematics, style: Style, rng: np.random.Generat
         keyframe.astype(np.float32),
         phases[instant],
     )
+
+
+def _missed(
+    sim: Sim, kinematics: Kinematics, demonstrator: Demonstrator, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(7,) joints of the arm with its gripper closed beside or above the object."""
+    pose = _hand(sim, demonstrator.arm, demonstrator.command(demonstrator.ends).label)
+    offset = np.array([0.0, 0.0, rng.uniform(*_ABOVE)])
+    if rng.random() < 0.5:
+        angle = rng.uniform(0.0, 2.0 * np.pi)
+        offset = rng.uniform(*_BESIDE) * np.array([np.cos(angle), np.sin(angle), 0.0])
+    yaw = float(np.arctan2(pose[1, 2], pose[0, 2]))
+    return np.append(kinematics.solve(demonstrator.arm, pose[:3, 3] + offset, yaw), 0.0)
 
 
 def _start(working: str, start: str) -> NDArray[np.float64]:
