@@ -90,13 +90,12 @@ TABLE = [
     (("train", "--config", "LIST", "--out", "OUT"), "LIST must be a group of settings, got [1]"),
     ((*TRAIN, "--data", "nowhere"), "no LeRobot dataset here: nowhere; name yours with --data, or make one"),
     ((*TRAIN, "--data", "nowhere"), "vag demos --episodes 600 --out nowhere"),
-    ((*TRAIN, "--set", "data.snapshots=nowhere"), "vag snapshots --count 40000 --out nowhere"),
     ((*TRAIN, "--max-steps", "-1"), "--max-steps"),
     ((*TRAIN, "--set", "ema"), "--set takes NAME=VALUE, got 'ema'"),
     ((*TRAIN, "--set", "ema=["), "--set ema=[: the value is not YAML in line 1"),
     ((*TRAIN, "--set", "ema=nan"), "ema is nan; allowed: 0.0 to 0.999999"),
     ((*TRAIN, "--set", "emma=0.9"), "unknown setting 'emma'; allowed: name, preset"),
-    ((*TRAIN, "--set", "stages.7.steps=3"), "there is no number 7; there are 2"),
+    ((*TRAIN, "--set", "stages.7.steps=3"), "there is no number 7; there are 3"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 
 import numpy as np
@@ -121,6 +122,14 @@ def test_shards_are_made_once_and_read_as_samples(tmp_path):
     assert (tmp_path / "a/shard-00000/columns.npz").stat().st_mtime_ns == first
     with pytest.raises(DatasetError, match="begun with another configuration"):
         make_snapshots(tmp_path / "a", replace(CONFIG, horizon=11), 1, 1)
+    with (tmp_path / "a/.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DatasetError, match="another run is writing"):
+            make_snapshots(tmp_path / "a", CONFIG, 1, 1)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/thesis.tex").touch()
+    with pytest.raises(DatasetError, match="is not empty and holds no snapshots"):
+        make_snapshots(tmp_path / "b", CONFIG, 1, 1)
     samples = SnapshotSamples(tmp_path / "a", 17)
     assert len(samples) == CONFIG.shard
     sample = samples[3]

@@ -75,7 +75,9 @@ def demos(
 
 
 def snapshots(
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="scenes wanted, one picture of each")],
+    count: Annotated[
+        int, typer.Option(min=1, metavar="N", help="scenes wanted, one picture of each; rounded up to 250s")
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder; one that an earlier run began is gone on with")],
     seed: Annotated[int, typer.Option(metavar="N", help="of the first scene")] = 400_000,
     preset: Annotated[str, typer.Option(metavar="NAME", help="whose pictures and chunks they are")] = "tiny",

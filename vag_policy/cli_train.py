@@ -46,8 +46,8 @@ def train(
     from vag_policy.training.trainer import train as run
 
     chosen = load_config(file, changes)
-    snapshots = open_snapshots(chosen.data, chosen.settings())
     _check_dataset(chosen.data.dataset)
+    snapshots = open_snapshots(chosen.data, chosen.settings())
     cache = Path(chosen.data.cache) if chosen.data.cache else out / "cache"
     with Console().status("opening the dataset") as status:
         samples = open_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -25,7 +26,7 @@ from vag_policy.observation.stacking import StackConfig
 from vag_policy.parent import end_with
 from vag_policy.robots.yam_sim import Sim, SimConfig
 
-_META = "snapshots.json"
+_META, _LOCK = "snapshots.json", ".lock"
 _VERSION = 1
 
 
@@ -59,9 +60,21 @@ def make_snapshots(
         progress: called with the scenes that are done.
 
     Raises:
-        DatasetError: ``out`` was begun with another configuration, or a process died.
+        DatasetError: ``out`` holds something else or was begun with another configuration, another run is writing it,
+            or a process died.
     """
     out.mkdir(parents=True, exist_ok=True)
+    if not (out / _META).exists() and any(path.name != _LOCK for path in out.iterdir()):
+        raise DatasetError(f"{out} is not empty and holds no snapshots to go on with")
+    with (out / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DatasetError(f"another run is writing {out}") from None
+        return _make(out, config, count, workers, progress)
+
+
+def _make(out: Path, config: SnapshotConfig, count: int, workers: int, progress: Callable[[int], None] | None) -> int:
     _check(out / _META, config)
     wanted = range(-(-count // config.shard))
     missing = [number for number in wanted if not (out / SHARD.format(number)).is_dir()]
@@ -73,7 +86,7 @@ def make_snapshots(
                 future.result()
                 done += 1
                 if progress is not None:
-                    progress(done * config.shard)
+                    progress(min(done * config.shard, count))
         except BrokenProcessPool as error:
             raise DatasetError(
                 f"a process died (out of memory?); the same command goes on from here: {error}"
