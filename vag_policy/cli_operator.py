@@ -17,7 +17,11 @@ Namespace = Annotated[str, typer.Option(metavar="NAME", help="of the graph, wher
 
 
 def arm(namespace: Namespace = "") -> None:
-    """Let the arms move. It moves nothing by itself."""
+    """Let the arms move.
+
+    It moves nothing by itself, but a task that is still active goes on: end it first, by Ctrl-C of vag run or an empty
+    instruction.
+    """
     _ask(namespace, lambda client: client.trigger("arm"))
 
 
