@@ -116,9 +116,10 @@ CONFIG = SnapshotConfig(DemoConfig(SEED, (TASK,), 64, 48), StackConfig(CAMERA_NA
 
 
 def test_shards_are_made_once_and_read_as_samples(tmp_path):
-    assert make_snapshots(tmp_path / "a", CONFIG, 1, 1) == CONFIG.shard
+    made = make_snapshots(tmp_path / "a", CONFIG, 1, 1)
+    assert 0.8 * CONFIG.shard <= made <= CONFIG.shard  # but for what the expert cannot reach
     first = (tmp_path / "a/shard-00000/columns.npz").stat().st_mtime_ns
-    assert make_snapshots(tmp_path / "a", CONFIG, CONFIG.shard, 1) == CONFIG.shard
+    assert make_snapshots(tmp_path / "a", CONFIG, CONFIG.shard, 1) == made
     assert (tmp_path / "a/shard-00000/columns.npz").stat().st_mtime_ns == first
     with pytest.raises(DatasetError, match="begun with another configuration"):
         make_snapshots(tmp_path / "a", replace(CONFIG, horizon=11), 1, 1)
@@ -131,14 +132,15 @@ def test_shards_are_made_once_and_read_as_samples(tmp_path):
     with pytest.raises(DatasetError, match="is not empty and holds no snapshots"):
         make_snapshots(tmp_path / "b", CONFIG, 1, 1)
     samples = SnapshotSamples(tmp_path / "a", 17)
-    assert len(samples) == CONFIG.shard
+    assert len(samples) == made
     sample = samples[3]
     assert sample.clip.shape == (17, 16, 72, 3) and (sample.clip[0] == sample.clip[16]).all()
     assert sample.clip[0].std() > 10 and sample.task == TASK
     assert sample.state.shape == (14,) and sample.actions.shape == (10, 14) and sample.keyframe.shape == (14,)
-    assert np.abs(sample.actions[0] - sample.state).max() < 0.3
+    arms = np.delete(sample.actions[0] - sample.state, yam.GRIPPER_INDICES)  # a gripper closes on what it holds
+    assert np.abs(arms).max() < 0.3
     with pytest.raises(IndexError):
-        samples[CONFIG.shard]
+        samples[made]
 
 
 def columns(count):

@@ -72,7 +72,7 @@ class Mirror:
 class MirroredSamples:
     """``samples``, then the mirror image of each."""
 
-    def __init__(self, samples: Sequence[Sample] | Samples | SnapshotSamples, mirror: Mirror) -> None:
+    def __init__(self, samples: Samples | SnapshotSamples, mirror: Mirror) -> None:
         self._samples, self._mirror = samples, mirror
 
     def __len__(self) -> int:

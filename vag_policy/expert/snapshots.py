@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vag_policy.expert.demonstrator import Command, Demonstrator, GiveUpError
 from vag_policy.expert.episode import FPS
 from vag_policy.expert.kinematics import Kinematics, UnreachableError
-from vag_policy.expert.scene_view import arm_slot
+from vag_policy.expert.scene_view import arm_slot, working_arm
 from vag_policy.expert.style import Style
 from vag_policy.robots import yam
 from vag_policy.robots.yam_sim import Sim
@@ -91,7 +91,7 @@ def take_snapshot(
 
 
 def _take(sim: Sim, kinematics: Kinematics, style: Style, rng: np.random.Generator, horizon: int) -> Snapshot:
-    working = Demonstrator(sim, kinematics, style, rng).arm
+    working = working_arm(sim, sim.config.scene.find_task(sim.instruction))
     rest = _start(working, style.start)
     sim.place(rest, {})
     demonstrator = Demonstrator(sim, kinematics, style, rng)
